@@ -1,0 +1,133 @@
+//! Command lines and variables as users write them.
+
+use super::flags::{FLAGS, nearest};
+use super::*;
+
+fn parse_with(args: &[&str], env: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let args: Vec<String> = args.iter().map(|arg| arg.to_string()).collect();
+    let mut env = env.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+    match parse(&args, &mut env)? {
+        Parsed::Start { raw, .. } => Config::from_raw(&raw, "assay"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn error(args: &[&str]) -> String {
+    parse_with(args, &[]).expect_err("must be refused").to_string()
+}
+
+#[test]
+fn the_default_node_listens_on_loopback_only() {
+    let config = parse_with(&[], &[]).expect("defaults are valid");
+    assert_eq!(config.paths.data_dir, PathBuf::from("default.assay"));
+    assert_eq!(config.paths.wal_dir, PathBuf::from("default.assay/member/wal"));
+    for list in [&config.listen.client, &config.listen.peer, &config.listen.metrics] {
+        assert!(list.0.iter().all(ListenUrl::is_loopback), "{list}");
+    }
+    assert_eq!(config.limits.request_bytes, 1_572_864);
+    assert_eq!(config.limits.receive_bytes(), 2_097_152);
+    assert_eq!(config.limits.quota_bytes, Some(2_147_483_648));
+    assert_eq!(config.timing.request_timeout(), Duration::from_secs(7));
+    assert_eq!(config.timing.lease_ttl_min_s(), 2);
+    assert!(!config.quiet && !config.metrics_listener_explicit);
+}
+
+#[test]
+fn all_four_flag_forms_are_read() {
+    for args in [
+        &["--name", "a"][..],
+        &["--name=a"],
+        &["-name", "a"],
+        &["-name=a"],
+        &["--name=b", "--name=a"],
+    ] {
+        assert_eq!(parse_with(args, &[]).expect("valid").name, "a", "{args:?}");
+    }
+    assert!(parse_with(&["--socket-reuse-port"], &[]).expect("valid").listen.reuse_port);
+    assert_eq!(error(&["--socket-reuse-port", "true"]), "\"true\" is not a valid flag");
+}
+
+#[test]
+fn an_unknown_flag_names_the_nearest_one() {
+    assert_eq!(nearest("listen-client-url"), Some("listen-client-urls"));
+    assert_eq!(nearest("zzzzzzzz"), None);
+    let text = error(&["--disk-gates=off"]);
+    assert!(text.contains("did you mean --disk-gate?"), "{text}");
+    assert_eq!(parse_with(&["--nmae=a"], &[]).expect_err("unknown").exit_code(), 2);
+}
+
+#[test]
+fn variables_are_read_and_conflicts_refused() {
+    let config = parse_with(&[], &[("ETCD_NAME", "n1"), ("ETCD_WHATEVER", "x")]).expect("valid");
+    assert_eq!(config.name, "n1");
+    let config = parse_with(&[], &[("ASSAY_DISK_GATE", "warn")]).expect("valid");
+    assert_eq!(config.gate.mode, "warn");
+    let error = parse_with(&["--name=a"], &[("ETCD_NAME", "n1")]).expect_err("conflict");
+    assert!(error.to_string().contains("ETCD_NAME is shadowed"), "{error}");
+}
+
+#[test]
+fn etcds_checks_and_texts_hold() {
+    for (args, text) in [
+        (
+            &["--election-timeout=400"][..],
+            "--election-timeout[400ms] should be at least as 5 times as --heartbeat-interval[100ms]",
+        ),
+        (
+            &["--election-timeout=60000"],
+            "--election-timeout[60000ms] is too long, and should be set less than 50000ms",
+        ),
+        (&["--heartbeat-interval=0"], "--heartbeat-interval must be >0 (set to 0ms)"),
+        (
+            &["--listen-client-urls=http://127.0.0.1:1"],
+            "--advertise-client-urls is required when --listen-client-urls is set explicitly",
+        ),
+        (
+            &["--initial-cluster=b=http://localhost:2380"],
+            "couldn't find local name \"default\" in the initial cluster configuration",
+        ),
+        (
+            &["--listen-peer-urls=http://example.org:1"],
+            "expected IP in URL for binding (http://example.org:1)",
+        ),
+        (&["--name"], "flag needs an argument: --name"),
+    ] {
+        assert_eq!(error(args), text);
+    }
+    assert!(
+        error(&["--listen-peer-urls=http://127.0.0.1:1/x"]).contains("must not contain a path")
+    );
+    assert!(error(&["--listen-peer-urls=ftp://127.0.0.1:1"]).contains("URL scheme must be"));
+    assert!(error(&["--cert-file=x"]).contains("--cert-file is not supported by this version"));
+    assert!(error(&["--max-txn-ops=0"]).contains("a number from 1 to"));
+}
+
+#[test]
+fn values_have_gos_forms() {
+    use value::{duration, number};
+    assert_eq!(number("0x10"), Some(16));
+    assert_eq!(number("010"), Some(8));
+    assert_eq!(number("1_000"), Some(1000));
+    assert_eq!(number("-1"), Some(-1));
+    assert_eq!(number("--1"), None);
+    assert_eq!(duration("1m30s"), Some(Duration::from_secs(90)));
+    assert_eq!(duration("1.5ms"), Some(Duration::from_micros(1500)));
+    assert_eq!(duration("10"), None);
+    assert_eq!(duration("-1s"), None);
+    assert_eq!(duration("s"), None);
+}
+
+#[test]
+fn every_flag_is_declared_once_and_its_default_is_valid() {
+    let mut names: Vec<_> = FLAGS.iter().map(|flag| flag.name).collect();
+    names.sort_unstable();
+    let before = names.len();
+    names.dedup();
+    assert_eq!(names.len(), before);
+    assert!(machine_memory_is_sane());
+}
+
+fn machine_memory_is_sane() -> bool {
+    let bytes = validate::machine_memory();
+    (1 << 26..1 << 50).contains(&bytes)
+}

@@ -1,0 +1,9 @@
+//! Assay: a strongly consistent, raft-replicated key-value node that speaks the etcd v3 API.
+//!
+//! The modules, bottom-up; a module uses only what stands above it in this list and what
+//! `ARCHITECTURE.md` allows it (`tests/tidy.rs` compares the imports with that table).
+
+pub mod proto;
+
+pub mod config;
+
