@@ -1,0 +1,182 @@
+//! `bench-disk run`: measure now, whatever is stored, and leave the verdict for the node.
+
+use crate::cli::exit;
+use crate::cli::signals;
+use crate::cli::terminal::Bar;
+use bench_disk::ProbeError;
+use bench_disk::env::Environment;
+use bench_disk::judge::Outcome;
+use bench_disk::lock::{self, RunDir};
+use bench_disk::profile::Profile;
+use bench_disk::verdict::Verdict;
+use bench_disk::{identity, place, probe, report};
+use clap::Args;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Version of the JSON document.
+const JSON_SCHEMA: u32 = 1;
+
+/// The longest profile, twice: another probe that runs longer is stuck.
+const LOCK_PATIENCE: Duration = Duration::from_secs(360);
+
+#[derive(Args)]
+#[command(after_help = "Exit codes: 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 REFUSED, \
+    5 I/O error, 6 interrupted.\n\nExisting files are never touched. The verdict is left beside \
+    the directory as .NAME.disk-verdict.json, where a node looks for it.")]
+pub(crate) struct Arguments {
+    /// Directory that will hold the data; if it does not exist, its nearest parent is measured
+    #[arg(long, value_name = "D")]
+    dir: PathBuf,
+    /// boot: what a node does at its first start; quick: 20 s; standard: one to three minutes
+    #[arg(long, default_value = "standard", value_parser = profile, value_name = "NAME")]
+    profile: Profile,
+    /// Limit for the 99th percentile of a sync
+    #[arg(long, default_value = "10ms", value_parser = duration, value_name = "TIME")]
+    threshold: Duration,
+    /// Write the result as JSON to a file, or to standard output instead of the text
+    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where to leave the verdict for the node
+    #[arg(long, value_name = "F")]
+    verdict_file: Option<PathBuf>,
+}
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// A node runs here.
+    #[error("{} is held by a running node ({} is locked): stop it first", directory.display(), lock.display())]
+    Live { directory: PathBuf, lock: PathBuf },
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// The result is known but could not be written.
+    #[error("cannot write {what}: {source}")]
+    Output { what: String, source: io::Error },
+}
+
+/// The JSON document.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    verdict: &'a Verdict,
+    environment: &'a Environment,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    signals::listen();
+    if let Some(lock) = lock::live_node(&arguments.dir) {
+        return Err(Failure::Live { directory: arguments.dir.clone(), lock });
+    }
+    let environment = Environment::inspect(&arguments.dir)?;
+    let target = arguments.verdict_file.clone().or_else(|| place::target(&environment));
+    let verdict = if environment.refusals().next().is_some() {
+        let profile = arguments.profile.name;
+        probe::blank(&environment, profile, arguments.threshold, Outcome::Refused)
+    } else {
+        let verdict = measure(arguments, &environment, target.as_deref())?;
+        keep(&verdict, target.as_deref());
+        verdict
+    };
+    print(arguments, &environment, &verdict)?;
+    Ok(match verdict.outcome {
+        Outcome::Pass => exit::PASS,
+        Outcome::Fail => exit::FAIL,
+        Outcome::Inconclusive => exit::INCONCLUSIVE,
+        Outcome::Refused => exit::REFUSED,
+    })
+}
+
+fn measure(
+    arguments: &Arguments,
+    environment: &Environment,
+    target: Option<&Path>,
+) -> Result<Verdict, ProbeError> {
+    let run_dir = RunDir::locate();
+    let identity = identity::Identity::of(environment);
+    let bar = Bar::new();
+    let mut show = |progress: &probe::Progress| bar.show(progress, arguments.profile.min_time);
+    let _lock = match &run_dir {
+        Some(run_dir) => Some(run_dir.lock_of(&identity.disk_key())?.take(
+            LOCK_PATIENCE,
+            &signals::INTERRUPTED,
+            &mut show,
+        )?),
+        None => None,
+    };
+    let mut verdict = probe::measure(
+        environment,
+        &arguments.profile,
+        arguments.threshold,
+        &signals::INTERRUPTED,
+        &mut show,
+    )?;
+    let files: Vec<PathBuf> =
+        place::candidates(&arguments.dir, target).into_iter().map(|(path, _)| path).collect();
+    verdict.remember(place::history(&files, run_dir.as_ref(), &identity));
+    place::publish(run_dir.as_ref(), &verdict);
+    Ok(verdict)
+}
+
+/// Leaves the verdict for the node. A place that cannot be written does not change the answer.
+fn keep(verdict: &Verdict, target: Option<&Path>) {
+    match target {
+        Some(target) => {
+            if let Err(error) = verdict.store(target) {
+                eprintln!("bench-disk: {error}; name another place with --verdict-file");
+            }
+        }
+        None => eprintln!("bench-disk: no place beside this directory; use --verdict-file"),
+    }
+}
+
+fn print(
+    arguments: &Arguments,
+    environment: &Environment,
+    verdict: &Verdict,
+) -> Result<(), Failure> {
+    let failed = |what: String| move |source| Failure::Output { what, source };
+    let document = Document { schema: JSON_SCHEMA, verdict, environment };
+    let text = || -> io::Result<()> {
+        io::stdout().lock().write_all(report::render(environment, verdict).as_bytes())
+    };
+    match arguments.json.as_deref() {
+        None => text().map_err(failed("the report".into())),
+        Some(path) => {
+            let mut json = serde_json::to_vec_pretty(&document)
+                .map_err(io::Error::other)
+                .map_err(failed("JSON".into()))?;
+            json.push(b'\n');
+            if path == Path::new("-") {
+                io::stdout().lock().write_all(&json).map_err(failed("JSON".into()))
+            } else {
+                std::fs::write(path, &json).map_err(failed(path.display().to_string()))?;
+                text().map_err(failed("the report".into()))
+            }
+        }
+    }
+}
+
+fn profile(name: &str) -> Result<Profile, String> {
+    Profile::named(name)
+        .ok_or_else(|| format!("no profile {name:?}: use quick or standard (or boot)"))
+}
+
+/// A number with `us`, `ms` or `s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        _ => return Err(format!("{text:?} needs a unit: us, ms or s, for example 10ms")),
+    };
+    let value: f64 = number.parse().map_err(|_| format!("{number:?} is not a number"))?;
+    Duration::try_from_secs_f64(value * scale)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| format!("{text:?} is out of range"))
+}

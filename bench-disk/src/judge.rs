@@ -1,0 +1,260 @@
+//! The rule: when a run ends, and what its latencies mean.
+//!
+//! FAIL may be declared at a few planned looks, because a disk that is clearly bad needs no more
+//! wear; PASS only at the planned end, because a quiet first thousand says nothing about bursts.
+//! Everything between is INCONCLUSIVE. This file reads no clock: time comes with the samples.
+
+use crate::ProbeError;
+use crate::finding::Finding;
+use crate::profile::Profile;
+use crate::sampler::Sampler;
+use crate::stats::{Percentiles, Summary};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Sample counts at which a FAIL may end the run early.
+const LOOKS_AT: [usize; 5] = [1_000, 2_000, 4_000, 8_000, 16_000];
+
+/// The default election timeout: a sync this long makes followers campaign.
+pub const ELECTION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The default heartbeat interval: a sync this long delays a heartbeat.
+pub const HEARTBEAT: Duration = Duration::from_millis(100);
+
+/// Slow-down from the first to the last third of a run that suggests an exhausted allowance.
+const THROTTLE_FACTOR: u64 = 2;
+
+/// Slow-downs below this part of the limit cannot matter for the verdict, and SSDs wander there.
+const THROTTLE_FLOOR: u64 = 10;
+
+/// The answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Outcome {
+    /// p99 is within the limit, with confidence.
+    Pass,
+    /// p99 is above the limit, with confidence.
+    Fail,
+    /// Neither is proven.
+    Inconclusive,
+    /// Not a place for a consensus log, whatever its speed.
+    Refused,
+}
+
+impl Outcome {
+    /// The word for people and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Pass => "PASS",
+            Outcome::Fail => "FAIL",
+            Outcome::Inconclusive => "INCONCLUSIVE",
+            Outcome::Refused => "REFUSED",
+        }
+    }
+}
+
+/// Raw result of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Latency of each sync, in nanoseconds, in order.
+    pub latencies: Vec<u64>,
+    /// Each latency without the time in which the thread waited for a processor, in nanoseconds.
+    /// A FAIL is the disk's, so it is proven on these; a PASS is what a node sees, so it is not.
+    pub disk: Vec<u64>,
+    /// When each sync returned, in nanoseconds since the run began.
+    pub finished: Vec<u64>,
+    /// Set when a sync never returned: for how long it had been waited for.
+    pub hung: Option<Duration>,
+    /// Bytes written, the companion file included.
+    pub bytes: u64,
+}
+
+/// What a run means.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// The answer.
+    pub outcome: Outcome,
+    /// Counts and bounds of the whole run; a decision on its last third is told by a finding.
+    pub summary: Summary,
+    /// Percentiles of the whole run; `None` without a single sample.
+    pub percentiles: Option<Percentiles>,
+    /// Why, in order of weight.
+    pub findings: Vec<Finding>,
+}
+
+/// Takes samples until the profile's end or a proven FAIL. `stop` is asked before every sample
+/// with what there is so far; `true` interrupts the run.
+pub fn collect(
+    sampler: &mut dyn Sampler,
+    profile: &Profile,
+    limit: Duration,
+    stop: &mut dyn FnMut(&Run) -> bool,
+) -> Result<Run, ProbeError> {
+    let limit_ns = nanos(limit);
+    let mut run = Run::default();
+    let (mut exceeded, mut stalls) = (0usize, 0usize);
+    loop {
+        if stop(&run) {
+            return Err(ProbeError::Interrupted);
+        }
+        let sample = sampler.sample()?;
+        run.latencies.push(nanos(sample.latency));
+        run.disk.push(nanos(sample.latency.saturating_sub(sample.waited)));
+        run.finished.push(nanos(sample.finished));
+        run.bytes = sample.bytes_written;
+        exceeded += usize::from(sample.latency > limit);
+        stalls += usize::from(run.disk.last().is_some_and(|&l| l >= nanos(ELECTION_TIMEOUT)));
+        let n = run.latencies.len();
+        let elapsed = sample.finished;
+        let over = (n >= profile.samples && elapsed >= profile.min_time)
+            || elapsed >= profile.time_box
+            || run.bytes >= profile.byte_budget
+            || stalls >= profile.fatal_stalls
+            || (profile.clean_pass == Some(n) && exceeded == 0 && !throttled(&run, limit_ns))
+            || (LOOKS_AT.contains(&n) && Summary::of(&run.disk, limit_ns).fails());
+        if over {
+            return Ok(run);
+        }
+    }
+}
+
+/// Judges a finished run.
+pub fn judge(run: &Run, profile: &Profile, limit: Duration) -> Judgement {
+    let limit_ns = nanos(limit);
+    let whole = Summary::of(&run.latencies, limit_ns);
+    let percentiles = Percentiles::of(&run.latencies, &whole);
+    let mut findings = Vec::new();
+    let throttled = throttled(run, limit_ns);
+    let from = if throttled { run.latencies.len() * 2 / 3 } else { 0 };
+    if throttled {
+        findings.push(Finding::warn(
+            "throttling-suspected",
+            "the disk slowed down by more than half during the run, as an exhausted burst \
+             allowance does: judged on the last third alone",
+        ));
+    }
+    let summary = Summary::of(&run.latencies[from..], limit_ns);
+    let disk = [Summary::of(&run.disk[from..], limit_ns), Summary::of(&run.disk, limit_ns)];
+    let stalled = stalled(run, profile, &mut findings);
+    let outcome = if stalled == Some(Outcome::Fail) {
+        Outcome::Fail
+    } else if let Some(failed) = disk.iter().find(|disk| disk.fails()) {
+        // Before a stall that only leaves the question open: this one is answered.
+        findings.insert(0, exceeds(failed, limit));
+        Outcome::Fail
+    } else if let Some(open) = stalled {
+        open
+    } else if summary.passes() {
+        Outcome::Pass
+    } else {
+        findings.insert(0, undecided(&summary, limit));
+        if disk[0].exceeded < summary.exceeded {
+            findings.insert(0, processor(&summary, &disk[0]));
+        }
+        Outcome::Inconclusive
+    };
+    Judgement { outcome, summary: whole, percentiles, findings }
+}
+
+/// Syncs so long that they decide by themselves, or deserve a word.
+fn stalled(run: &Run, profile: &Profile, findings: &mut Vec<Finding>) -> Option<Outcome> {
+    if let Some(age) = run.hung {
+        let text = format!("a sync did not return within {:.0} s", age.as_secs_f64());
+        findings.insert(0, Finding::warn("hung-sync", text));
+        return Some(Outcome::Fail);
+    }
+    let longest = run.latencies.iter().copied().max().unwrap_or(0);
+    let stalls = run.disk.iter().filter(|&&l| l >= nanos(ELECTION_TIMEOUT)).count();
+    if stalls > 0 {
+        let text = format!(
+            "{stalls} sync(s) took a whole election timeout ({} ms) or longer, the longest {:.0} ms",
+            ELECTION_TIMEOUT.as_millis(),
+            millis(longest)
+        );
+        findings.insert(0, Finding::warn("election-stall", text));
+        let fatal = stalls >= profile.fatal_stalls;
+        return Some(if fatal { Outcome::Fail } else { Outcome::Inconclusive });
+    }
+    if longest >= nanos(HEARTBEAT) {
+        let text = format!(
+            "the longest sync took {:.0} ms, longer than the default heartbeat interval of {} ms",
+            millis(longest),
+            HEARTBEAT.as_millis()
+        );
+        findings.push(Finding::warn("heartbeat-stall", text));
+    }
+    None
+}
+
+/// The last third is much slower than the first, at a level that matters for the limit.
+fn throttled(run: &Run, limit_ns: u64) -> bool {
+    let third = run.latencies.len() / 3;
+    if third < 100 {
+        return false;
+    }
+    let first = median(&run.latencies[..third]);
+    let last = median(&run.latencies[run.latencies.len() - third..]);
+    let floor = limit_ns / THROTTLE_FLOOR;
+    let slower = last > THROTTLE_FACTOR * first && last >= floor;
+    let end = run.finished.len() - 1;
+    let first_span = run.finished[third - 1];
+    let last_span = run.finished[end] - run.finished[end - third];
+    let rarer = last_span > THROTTLE_FACTOR * first_span
+        && last_span / third as u64 >= floor
+        && last >= floor;
+    slower || rarer
+}
+
+fn median(latencies: &[u64]) -> u64 {
+    let mut sorted = latencies.to_vec();
+    let middle = sorted.len() / 2;
+    *sorted.select_nth_unstable(middle).1
+}
+
+fn exceeds(summary: &Summary, limit: Duration) -> Finding {
+    let text = format!(
+        "{} of {} syncs took longer than {} ms: at least {:.2} % do, with 99 % confidence, and 1 % is allowed",
+        summary.exceeded,
+        summary.n,
+        limit.as_secs_f64() * 1e3,
+        summary.fraction_low * 100.0
+    );
+    Finding::warn("above-limit", text)
+}
+
+/// Syncs that were slow because the machine's processors were busy.
+fn processor(seen: &Summary, disk: &Summary) -> Finding {
+    let text = format!(
+        "contaminated: {} of {} slow syncs were slow because this process waited for a processor; \
+         try again when the machine is less busy",
+        seen.exceeded - disk.exceeded,
+        seen.exceeded
+    );
+    Finding::warn("processor-busy", text)
+}
+
+fn undecided(summary: &Summary, limit: Duration) -> Finding {
+    let text = format!(
+        "{} of {} syncs took longer than {} ms (longest burst {}): between {:.2} % and {:.2} % do, \
+         and 1 % is allowed; a longer profile may settle it",
+        summary.exceeded,
+        summary.n,
+        limit.as_secs_f64() * 1e3,
+        summary.longest_burst,
+        summary.fraction_low * 100.0,
+        summary.fraction_high * 100.0
+    );
+    Finding::warn("near-limit", text)
+}
+
+fn millis(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// Nanoseconds of a duration; 584 years saturate.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

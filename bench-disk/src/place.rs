@@ -1,0 +1,121 @@
+//! Where verdicts are kept, which of them still counts, and in which order they are asked.
+
+use crate::env::Environment;
+use crate::identity::{Conditions, Identity};
+use crate::judge::Outcome;
+use crate::lock::RunDir;
+use crate::verdict::{Attempt, FILE_NAME, Verdict};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A verdict this young holds for its device whatever the directory, and is not measured again:
+/// nodes that start together share one probe, and restarts in a loop write nothing.
+pub const FRESH: Duration = Duration::from_secs(10 * 60);
+
+/// What the answer of a verdict is worth here and now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It answers the question. The texts say what changed around the device since.
+    Valid(Vec<String>),
+    /// It does not, for this reason.
+    Void(String),
+}
+
+/// The question that a stored verdict may answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Which device.
+    pub identity: &'a Identity,
+    /// Under which circumstances.
+    pub conditions: &'a Conditions,
+    /// The limit, in nanoseconds.
+    pub limit_ns: u64,
+    /// Seconds since 1970.
+    pub now: u64,
+}
+
+impl Question<'_> {
+    /// Whether a verdict answers: same device, comparable limit, no decisive change, and not
+    /// expired unless a node already runs on it.
+    pub fn standing(&self, verdict: &Verdict, in_use: bool) -> Standing {
+        if !self.identity.same_device(&verdict.identity) {
+            return Standing::Void("it is about another device".into());
+        }
+        let answers = match verdict.outcome {
+            Outcome::Pass => verdict.limit_ns <= self.limit_ns,
+            Outcome::Fail => verdict.limit_ns >= self.limit_ns,
+            Outcome::Inconclusive | Outcome::Refused => verdict.limit_ns == self.limit_ns,
+        };
+        if !answers {
+            return Standing::Void(format!(
+                "it is about a limit of {} ms",
+                verdict.limit_ns as f64 / 1e6
+            ));
+        }
+        if !in_use && self.now > verdict.expires {
+            return Standing::Void("it expired unused".into());
+        }
+        let (changes, forced) = verdict.conditions.changes(self.conditions);
+        if forced { Standing::Void(changes.join("; ")) } else { Standing::Valid(changes) }
+    }
+
+    /// A verdict of the last minutes from the host's run directory, whatever its answer.
+    pub fn fresh(&self, run_dir: Option<&RunDir>) -> Option<Verdict> {
+        let file = run_dir?.verdict_file(&self.identity.key());
+        let verdict = Verdict::load(&file).ok().flatten()?;
+        let young = verdict.age(self.now).is_some_and(|age| age <= FRESH);
+        let valid = matches!(self.standing(&verdict, false), Standing::Valid(_));
+        (young && valid).then_some(verdict)
+    }
+}
+
+/// The file inside a data directory.
+pub fn inside(directory: &Path) -> PathBuf {
+    directory.join(FILE_NAME)
+}
+
+/// The file beside a directory, so that an empty directory stays empty. `None` for a root.
+pub fn beside(directory: &Path) -> Option<PathBuf> {
+    let absolute = std::path::absolute(directory).ok()?;
+    let name = absolute.file_name()?.to_string_lossy().into_owned();
+    Some(absolute.parent()?.join(format!(".{name}.disk-verdict.json")))
+}
+
+/// Files in which a node looks, in this order, with whether a node has been running on it.
+pub fn candidates(directory: &Path, named: Option<&Path>) -> Vec<(PathBuf, bool)> {
+    let mut files = vec![(inside(directory), true)];
+    files.extend(beside(directory).map(|file| (file, false)));
+    files.extend(named.map(|file| (file.to_path_buf(), false)));
+    files
+}
+
+/// Earlier runs on this device from all places that remember.
+pub fn history(files: &[PathBuf], run_dir: Option<&RunDir>, identity: &Identity) -> Vec<Attempt> {
+    let cached = run_dir.map(|run_dir| run_dir.verdict_file(&identity.key()));
+    let mut attempts: Vec<Attempt> = files
+        .iter()
+        .chain(cached.as_ref())
+        .filter_map(|file| Verdict::load(file).ok().flatten())
+        .filter(|verdict| identity.same_device(&verdict.identity))
+        .flat_map(|verdict| verdict.attempts)
+        .collect();
+    attempts.sort_by_key(|attempt| attempt.at);
+    attempts.dedup();
+    attempts
+}
+
+/// Where `bench-disk run` leaves its verdict: inside a data directory that a node has used, else
+/// beside the directory.
+pub fn target(environment: &Environment) -> Option<PathBuf> {
+    let directory = &environment.directory;
+    if directory.join("FORMAT").is_file() { Some(inside(directory)) } else { beside(directory) }
+}
+
+/// Leaves a verdict for the other nodes of this host. What was contaminated cost no writes and is
+/// tried again instead. A failure here costs the next start a probe and nothing else.
+pub fn publish(run_dir: Option<&RunDir>, verdict: &Verdict) {
+    let settled = verdict.measured.is_some() || verdict.outcome == Outcome::Fail;
+    if let Some(run_dir) = run_dir.filter(|_| settled && !verdict.identity.unknown()) {
+        let _ = verdict.store(&run_dir.verdict_file(&verdict.identity.key()));
+    }
+}

@@ -1,0 +1,182 @@
+//! The real sampler: writes as a node writes, and times each sync.
+
+use crate::ProbeError;
+use crate::profile::Profile;
+use crate::sampler::companion::{Companion, FILE_BYTES};
+use crate::sampler::mix::{MAX_APPEND, Mix, Random};
+use crate::sampler::scratch::{Scratch, ScratchFile};
+use crate::sampler::{Sample, Sampler};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Size of a log segment, as the node makes them.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// Room that must be free: two segments (old and new at a change), the companion, and a little for
+/// the file system's own needs.
+pub const NEEDED_BYTES: u64 = 2 * SEGMENT_BYTES + FILE_BYTES + (16 << 20);
+
+/// Counters that other threads read while the run goes on.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    /// Bytes written to all files of the probe.
+    pub bytes: AtomicU64,
+    /// Syncs of all files begun.
+    pub syncs: AtomicU64,
+    /// Log samples taken.
+    pub samples: AtomicU64,
+    /// Log samples above the limit.
+    pub exceeded: AtomicU64,
+    /// Start of the log's sync in flight, in nanoseconds since `epoch` plus one; 0 without one.
+    pub in_flight: AtomicU64,
+}
+
+/// One timed sync.
+struct Timed {
+    latency: Duration,
+    waited: Duration,
+    end: Instant,
+}
+
+/// The kernel's account of how long a thread has been ready to run without a processor.
+struct RunQueue(Option<File>);
+
+impl RunQueue {
+    /// Must be called on the thread that samples.
+    fn of_this_thread() -> Self {
+        Self(File::open("/proc/thread-self/schedstat").ok())
+    }
+
+    /// Total so far; zero where the kernel keeps no account.
+    fn waited(&self) -> Duration {
+        let mut text = [0u8; 96];
+        let length = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
+        // Time on a processor, time waiting for one, number of turns.
+        let second = std::str::from_utf8(&text[..length]).ok().and_then(|t| t.split(' ').nth(1));
+        Duration::from_nanos(second.and_then(|field| field.parse().ok()).unwrap_or(0))
+    }
+}
+
+/// Appends to a preallocated segment with a batch-size mix, fdatasync each, next to a companion
+/// file with syncs of its own.
+pub struct NodeSampler {
+    scratch: Scratch,
+    segment: ScratchFile,
+    position: u64,
+    mix: Mix,
+    random: Random,
+    content: Vec<u8>,
+    pace: Option<Duration>,
+    next: Instant,
+    epoch: Instant,
+    began: Option<Instant>,
+    pulse: Arc<Pulse>,
+    queue: RunQueue,
+    // Last: its thread ends after nothing else is left to write.
+    companion: Companion,
+}
+
+impl NodeSampler {
+    /// Prepares the files. The run's clock starts with the first sample.
+    pub fn start(
+        scratch: Scratch,
+        profile: &Profile,
+        pulse: Arc<Pulse>,
+        epoch: Instant,
+    ) -> Result<Self, ProbeError> {
+        let segment = scratch.create(SEGMENT_BYTES)?;
+        let path = &segment.path;
+        pulse.syncs.fetch_add(1, Ordering::Relaxed);
+        segment.file.sync_all().map_err(ProbeError::io("sync a file in", path))?;
+        let companion = Companion::start(&scratch, pulse.clone())?;
+        // Random bytes: storage that compresses or deduplicates must not have it easy.
+        let mut random = Random(0x0D15_C0DE_5A17_0001);
+        let words = 2 * MAX_APPEND / 8;
+        let content = (0..words).flat_map(|_| random.word().to_le_bytes()).collect();
+        Ok(Self {
+            scratch,
+            segment,
+            position: 0,
+            mix: Mix::default(),
+            random,
+            content,
+            pace: profile.pace,
+            next: Instant::now(),
+            epoch,
+            began: None,
+            pulse,
+            queue: RunQueue::of_this_thread(),
+            companion,
+        })
+    }
+
+    fn wait_for_turn(&mut self) {
+        let Some(pace) = self.pace else { return };
+        let now = Instant::now();
+        if let Some(left) = self.next.checked_duration_since(now) {
+            std::thread::sleep(left);
+        }
+        // A closed loop: time lost in a slow sync is not caught up.
+        self.next = self.next.max(now) + pace;
+    }
+
+    /// Times one sync and lets others see that it is in flight.
+    fn timed(&self, sync: impl FnOnce() -> Result<(), ProbeError>) -> Result<Timed, ProbeError> {
+        self.pulse.syncs.fetch_add(1, Ordering::Relaxed);
+        let waited = self.queue.waited();
+        let start = Instant::now();
+        let since = start.duration_since(self.epoch).as_nanos() as u64;
+        self.pulse.in_flight.store(since + 1, Ordering::Relaxed);
+        let result = sync();
+        let end = Instant::now();
+        self.pulse.in_flight.store(0, Ordering::Relaxed);
+        let waited = self.queue.waited().saturating_sub(waited);
+        result.map(|()| Timed { latency: end.duration_since(start), waited, end })
+    }
+
+    /// A full segment: the node syncs the directory after it took the next one into use.
+    fn change_segment(&mut self) -> Result<Timed, ProbeError> {
+        let next = self.scratch.create(SEGMENT_BYTES)?;
+        next.file.sync_all().map_err(ProbeError::io("sync a file in", &next.path))?;
+        self.pulse.syncs.fetch_add(1, Ordering::Relaxed);
+        self.segment = next;
+        self.position = 0;
+        self.timed(|| self.scratch.sync_directory())
+    }
+
+    fn append(&mut self, size: usize) -> Result<Timed, ProbeError> {
+        let from = self.random.below((self.content.len() - size) as u64) as usize;
+        let bytes = &self.content[from..from + size];
+        let path = &self.segment.path;
+        let file = &self.segment.file;
+        file.write_all_at(bytes, self.position).map_err(ProbeError::io("write a file in", path))?;
+        self.position += size as u64;
+        self.pulse.bytes.fetch_add(size as u64, Ordering::Relaxed);
+        self.timed(|| file.sync_data().map_err(ProbeError::io("sync a file in", path)))
+    }
+}
+
+impl Sampler for NodeSampler {
+    fn sample(&mut self) -> Result<Sample, ProbeError> {
+        if let Some(error) = self.companion.failure() {
+            return Err(error);
+        }
+        self.wait_for_turn();
+        let began = *self.began.get_or_insert_with(Instant::now);
+        let size = self.mix.size();
+        let timed = if self.position + size as u64 > SEGMENT_BYTES {
+            self.change_segment()?
+        } else {
+            self.append(size)?
+        };
+        Ok(Sample {
+            latency: timed.latency,
+            waited: timed.waited.min(timed.latency),
+            finished: timed.end.duration_since(began),
+            bytes_written: self.pulse.bytes.load(Ordering::Relaxed),
+        })
+    }
+}
