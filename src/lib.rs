@@ -6,4 +6,9 @@
 pub mod proto;
 
 pub mod config;
+pub mod telemetry;
+
+pub mod disk;
+
+pub mod wal;
 

@@ -1,0 +1,84 @@
+//! Metrics of our own: what the node knows and etcd's names have no place for.
+
+use super::Kind::{Counter, Gauge, Histogram};
+use super::{DISK_EDGES, Family, Unit, families};
+
+families! {
+    BUILD Gauge, Info, "assay_build_info" ["version"] "Version of this program.";
+    READY Gauge, Flag, "assay_ready" [] "Whether this member serves clients.";
+    START_PHASE Gauge, Seconds, "assay_start_phase_seconds" ["phase"]
+        "Length of each phase of the start, so far for the present one.";
+    LOG_DROPPED Counter, Count, "assay_log_lines_dropped_total" []
+        "Log lines dropped because a sink was too slow.";
+
+    DISK_OPERATION Histogram(DISK_EDGES), Seconds, "assay_disk_operation_duration_seconds"
+        ["file", "op"] "Time of each file operation, failed ones too.";
+    DISK_ERRORS Counter, Count, "assay_disk_operation_errors_total" ["file", "op"]
+        "File operations that failed.";
+    DISK_BYTES Counter, Bytes, "assay_disk_bytes_total" ["file", "op"]
+        "Bytes read and written.";
+    DISK_IN_FLIGHT Gauge, Seconds, "assay_disk_in_flight_seconds" ["file", "op"]
+        "Age of the oldest file operation that has not ended, 0 if none runs.";
+
+    GATE_STATE Gauge, Flag, "assay_disk_gate_state" ["state"]
+        "What the disk gate decided at the start: 1 for one state, 0 for all others.";
+    GATE_P99 Gauge, Seconds, "assay_disk_gate_p99_seconds" []
+        "Sync p99 that the disk gate measured; absent if it did not measure.";
+    GATE_LIMIT Gauge, Seconds, "assay_disk_gate_limit_seconds" []
+        "Sync p99 above which the disk gate refuses a disk.";
+
+    FREE_BYTES Gauge, Bytes, "assay_fs_free_bytes" ["volume"]
+        "Free space of the file system that holds the data.";
+    FREE_INODES Gauge, Count, "assay_fs_free_inodes" ["volume"]
+        "Free inodes of the file system that holds the data.";
+    SPACE_REFUSED Gauge, Flag, "assay_fs_reserve_reached" []
+        "Whether client writes are refused because free space is below the reserve.";
+
+    STAGE Histogram(DISK_EDGES), Seconds, "assay_proposal_stage_duration_seconds" ["stage"]
+        "Time of each stage of a proposal on its way through the node.";
+    OUTCOMES Counter, Count, "assay_proposals_total" ["outcome"] "Proposals by what became of them.";
+    OLDEST_PENDING Gauge, Seconds, "assay_proposal_oldest_pending_seconds" []
+        "Age of the oldest proposal that waits for its result, 0 if none does.";
+
+    LEADER_CHANGES Counter, Count, "assay_leader_changes_total" ["cause"]
+        "Leaderships that this member won, by cause.";
+    LEADERLESS Gauge, Seconds, "assay_leaderless_seconds" []
+        "Length of the present time without a leader, 0 if there is one.";
+    LEADERLESS_ENDED Histogram(DISK_EDGES), Seconds, "assay_leaderless_duration_seconds" []
+        "Length of each time without a leader that has ended.";
+    TENURE Gauge, Seconds, "assay_leader_tenure_seconds" []
+        "How long this member has led, 0 if it does not.";
+    TENURE_ENDED Histogram(DISK_EDGES), Seconds, "assay_leader_tenure_duration_seconds" []
+        "Length of each leadership of this member that has ended.";
+    RAFT_INDEX Gauge, Index, "assay_raft_index" ["kind"] "Positions in the log.";
+    RAFT_TERM Gauge, Count, "assay_raft_term" [] "Raft term.";
+    VOTERS Gauge, Count, "assay_cluster_voters" [] "Members with a vote.";
+
+    WAL_GROUPS Counter, Count, "assay_wal_groups_total" []
+        "Groups of entries written to the log with one sync.";
+    WAL_GROUP_ENTRIES Counter, Count, "assay_wal_group_entries_total" []
+        "Entries in all groups; divided by the groups it is the mean group size.";
+    STORE_FILE Gauge, Bytes, "assay_store_file_bytes" []
+        "Length of the store's file; it grows in jumps and is not what the quota counts.";
+    STORE_PENDING Gauge, Bytes, "assay_store_pending_bytes" []
+        "Rows that are committed in the log and not yet durable in the store.";
+    STORE_PENDING_LIMIT Gauge, Bytes, "assay_store_pending_limit_bytes" []
+        "Rows waiting for the store above which proposals are refused.";
+
+    LEASES Gauge, Count, "assay_leases" [] "Leases that exist.";
+    WATCH_FELL_BEHIND Counter, Count, "assay_watch_fell_behind_total" []
+        "Watches that could not keep up and went back to reading history.";
+    WATCH_COMPACTED Counter, Count, "assay_watch_compacted_total" []
+        "Watches cancelled because their revision was compacted.";
+
+    CONNECTIONS Gauge, Count, "assay_connections" ["port"] "Open connections.";
+    CONNECTION_LIMIT Gauge, Count, "assay_connection_limit" []
+        "Connections of all ports above which new ones are refused.";
+    ACCEPTED Counter, Count, "assay_connections_accepted_total" [] "Connections accepted.";
+    REFUSED Counter, Count, "assay_connections_refused_total" []
+        "Connections closed at once because the limit was reached.";
+    CLOSED Counter, Count, "assay_connections_closed_total" ["port", "reason"]
+        "Connections ended, by reason.";
+    ACCEPT_FAILED Counter, Count, "assay_connection_accept_failures_total" ["port"]
+        "Failures to accept a connection.";
+}

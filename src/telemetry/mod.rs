@@ -1,0 +1,19 @@
+//! Clocks, histograms and I/O statistics: what every other module measures itself with.
+//!
+//! Nothing here knows what it measures. Metric names and the exposition formats are declared next
+//! to the registry, labels are the `as_str` of the enums in [`io`].
+
+pub mod clock;
+mod collect;
+pub mod exposition;
+pub mod families;
+pub mod histogram;
+pub mod io;
+pub mod logging;
+pub mod metrics;
+pub mod node_metrics;
+pub mod pending;
+pub mod process;
+pub mod raft_log;
+pub mod rpc;
+pub mod stage;

@@ -1,0 +1,113 @@
+//! What the operating system says of this process, read at a scrape.
+
+use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::{SysconfVar, sysconf};
+use std::fs::{read_dir, read_to_string};
+use std::sync::OnceLock;
+
+static START: OnceLock<Option<f64>> = OnceLock::new();
+
+/// One look at the process. Fields are `None` where `/proc` cannot be read.
+#[derive(Clone, Debug, Default)]
+pub struct Process {
+    /// CPU time in seconds.
+    pub cpu_seconds: Option<f64>,
+    /// Open file descriptors.
+    pub open_fds: Option<u64>,
+    /// Their limit.
+    pub max_fds: Option<u64>,
+    /// Virtual memory in bytes.
+    pub virtual_bytes: Option<u64>,
+    /// Its limit; `u64::MAX` without one.
+    pub virtual_max_bytes: Option<u64>,
+    /// Resident memory in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Start as seconds since 1970.
+    pub start_time: Option<f64>,
+    /// Bytes received and sent by the network namespace, loopback not counted.
+    pub network_bytes: Option<(u64, u64)>,
+}
+
+impl Process {
+    /// Takes a look.
+    pub fn read() -> Self {
+        let stat = read_to_string("/proc/self/stat").ok();
+        // The name of the program is in parentheses and may hold anything; the rest are numbers.
+        let fields: Vec<u64> = stat
+            .as_deref()
+            .and_then(|stat| stat.rsplit_once(')'))
+            .map(|(_, rest)| rest.split_whitespace().map(|n| n.parse().unwrap_or(0)).collect())
+            .unwrap_or_default();
+        // proc(5): numbered from 1, and the text above begins with field 3.
+        let field = |number: usize| fields.get(number - 3).copied();
+        let ticks = conf(SysconfVar::CLK_TCK).filter(|ticks| *ticks > 0).map(|ticks| ticks as f64);
+        let page = conf(SysconfVar::PAGE_SIZE);
+        let seconds = |number| Some(field(number)? as f64 / ticks?);
+        Process {
+            cpu_seconds: seconds(14).zip(seconds(15)).map(|(user, kernel)| user + kernel),
+            open_fds: read_dir("/proc/self/fd").ok().map(|entries| {
+                // The directory itself is open while it is read.
+                (entries.count() as u64).saturating_sub(1)
+            }),
+            max_fds: limit(Resource::RLIMIT_NOFILE),
+            virtual_bytes: field(23),
+            virtual_max_bytes: limit(Resource::RLIMIT_AS),
+            resident_bytes: field(24).zip(page).map(|(pages, page)| pages * page),
+            // Read once: the time of boot moves when the wall clock is set, and a start time that
+            // changes would look like a restart.
+            start_time: *START
+                .get_or_init(|| boot_time().zip(seconds(22)).map(|(boot, up)| boot + up)),
+            network_bytes: network(),
+        }
+    }
+}
+
+fn conf(variable: SysconfVar) -> Option<u64> {
+    sysconf(variable).ok().flatten().and_then(|value| u64::try_from(value).ok())
+}
+
+fn limit(resource: Resource) -> Option<u64> {
+    getrlimit(resource).ok().map(|(soft, _)| soft)
+}
+
+fn boot_time() -> Option<f64> {
+    let stat = read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+fn network() -> Option<(u64, u64)> {
+    let table = read_to_string("/proc/self/net/dev").ok()?;
+    let mut sum = (0, 0);
+    for line in table.lines().skip(2) {
+        let Some((interface, numbers)) = line.split_once(':') else { continue };
+        if interface.trim() == "lo" {
+            continue;
+        }
+        let numbers: Vec<u64> =
+            numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+        sum.0 += numbers.first().copied().unwrap_or(0);
+        sum.1 += numbers.get(8).copied().unwrap_or(0);
+    }
+    Some(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::clock;
+
+    #[test]
+    fn numbers_are_those_of_this_process() {
+        let process = Process::read();
+        let resident = process.resident_bytes.unwrap();
+        assert!((1 << 20..1 << 40).contains(&resident), "{resident}");
+        assert!(process.virtual_bytes.unwrap() >= resident);
+        let (open, max) = (process.open_fds.unwrap(), process.max_fds.unwrap());
+        assert!(open >= 3 && open < max, "{open} {max}");
+        let now = clock::wall().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let age = now - process.start_time.unwrap();
+        assert!((-2.0..86_400.0).contains(&age), "{age}");
+        assert!(process.cpu_seconds.unwrap() >= 0.0);
+        assert!(process.network_bytes.is_some());
+    }
+}
