@@ -6,6 +6,7 @@
 pub mod proto;
 
 pub mod config;
+pub mod consensus;
 pub mod telemetry;
 
 pub mod disk;

@@ -1,0 +1,9 @@
+//! Tests of the core with hand-made shells. Random faults are in `tests/three_cores`.
+
+mod codec;
+mod group;
+mod membership;
+mod proposals;
+mod reads;
+mod snapshots;
+mod solo;

@@ -1,0 +1,207 @@
+//! Proposals: one message for all, refusals, forwarding, and messages that wait for the disk.
+
+use super::group::Group;
+use crate::consensus::*;
+use bytes::Bytes;
+
+fn proposals(tokens: std::ops::Range<u64>, bytes: usize) -> Vec<Input> {
+    tokens
+        .map(|n| Input::Propose { token: Token(n), data: Bytes::from(vec![b'x'; bytes]) })
+        .collect()
+}
+
+#[test]
+fn waiting_proposals_become_one_message() {
+    let mut group = Group::new(3, 0, None);
+    group.elect(1);
+    group.sent.clear();
+    group.give(1, proposals(0..300, 10));
+    let appends = group.sent.iter().filter(|w| w.kind() == WireKind::Append).count();
+    assert_eq!(appends, 2, "one message to each follower");
+    assert!(group.sent.iter().all(|w| w.entries() == 300));
+}
+
+#[test]
+fn without_a_leader_proposals_are_refused() {
+    let mut group = Group::new(3, 0, None);
+    group.propose(1, 7, "a");
+    assert_eq!(group.refusal(7), Some(Refusal::NoLeader));
+}
+
+#[test]
+fn without_credit_proposals_are_refused_and_messages_flow() {
+    let mut group = Group::new(3, 0, None);
+    group.elect(1);
+    group.core(1).set_backpressure(true);
+    group.propose(1, 7, "a");
+    assert_eq!(group.refusal(7), Some(Refusal::Overloaded));
+    group.propose(2, 8, "b");
+    group.deliver();
+    assert_eq!(group.applied(1, b"b"), 0, "a forwarded proposal is dropped as well");
+    for _ in 0..30 {
+        group.tick();
+    }
+    assert_eq!(group.status(1).role, Role::Leader, "heartbeats flow");
+    group.core(1).set_backpressure(false);
+    group.propose(1, 9, "c");
+    group.deliver();
+    assert_eq!(group.applied(1, b"c"), 1);
+}
+
+#[test]
+fn bytes_that_are_not_committed_are_bounded() {
+    let mut group = Group::new(3, 0, None);
+    group.elect(1);
+    group.lose = |w| w.kind() == WireKind::Append;
+    group.give(1, proposals(0..70, 1 << 20));
+    assert_eq!(group.refusal(63), None);
+    assert_eq!(group.refusal(64), Some(Refusal::Overloaded));
+    assert_eq!(group.status(1).uncommitted_bytes, 64 << 20);
+}
+
+#[test]
+fn a_state_machine_that_falls_behind_stops_proposals() {
+    let mut group = Group::new(1, 0, None);
+    group.elect(1);
+    let core = group.core(1);
+    let mut inputs = proposals(0..6_000, 1);
+    let mut out = Vec::new();
+    core.step(0, &mut inputs, &mut out);
+    let batch = out.iter().find_map(|e| match e {
+        Effect::Persist(batch) => Some(batch.number),
+        _ => None,
+    });
+    inputs.push(Input::Persisted { batch: batch.unwrap() });
+    core.step(0, &mut inputs, &mut out);
+    assert!(core.status().overloaded, "6,000 entries are not applied");
+    inputs.extend(proposals(7_000..7_001, 1));
+    out.clear();
+    core.step(0, &mut inputs, &mut out);
+    let why = Refusal::Overloaded;
+    assert!(matches!(&out[..], [Effect::Refuse { token: Token(7_000), why: w }] if *w == why));
+    let index = core.status().handed_out;
+    inputs.push(Input::Applied { index, durable: 0 });
+    core.step(0, &mut inputs, &mut out);
+    assert!(!core.status().overloaded);
+}
+
+#[test]
+fn a_follower_forwards_and_a_leader_that_hands_over_refuses() {
+    let mut group = Group::new(3, 0, None);
+    group.elect(1);
+    group.propose(2, 7, "a");
+    group.deliver();
+    for id in 1..=3 {
+        group.tick();
+        assert_eq!(group.applied(id, b"a"), 1, "member {id}");
+    }
+    group.lose = |w| w.kind() == WireKind::TimeoutNow;
+    group.give(1, [Input::TransferLeader { to: 2 }]);
+    group.propose(1, 8, "b");
+    assert_eq!(group.refusal(8), Some(Refusal::Dropped));
+}
+
+#[test]
+fn forwarded_proposals_come_in_messages_of_bounded_size() {
+    let mut group = Group::new(3, 0, None);
+    group.elect(1);
+    group.sent.clear();
+    group.give(2, proposals(0..10, 400 << 10));
+    let forwards = group.sent.iter().filter(|w| w.kind() == WireKind::Propose);
+    assert_eq!(forwards.map(Wire::entries).collect::<Vec<_>>(), [2; 5]);
+}
+
+/// Steps a core by hand and returns its effects.
+fn step(core: &mut Core, inputs: impl IntoIterator<Item = Input>) -> Vec<Effect> {
+    let mut out = Vec::new();
+    core.step(0, &mut inputs.into_iter().collect(), &mut out);
+    out
+}
+
+fn sent(effects: &[Effect]) -> Vec<Wire> {
+    let wires = effects.iter().filter_map(|e| match e {
+        Effect::Send(wires) => Some(wires.clone()),
+        _ => None,
+    });
+    wires.flatten().collect()
+}
+
+fn batch(effects: &[Effect]) -> Option<u64> {
+    effects.iter().find_map(|e| match e {
+        Effect::Persist(batch) => Some(batch.number),
+        _ => None,
+    })
+}
+
+#[test]
+fn acknowledgements_wait_for_the_disk_and_appends_do_not() {
+    let mut group = Group::new(3, 0, None);
+    group.elect(1);
+    let effects = step(group.core(1), proposals(0..1, 1));
+    let appends = sent(&effects);
+    assert_eq!(appends.len(), 2, "the leader does not wait for its own disk");
+    let send = effects.iter().position(|e| matches!(e, Effect::Send(_)));
+    let persist = effects.iter().position(|e| matches!(e, Effect::Persist(_)));
+    assert!(send < persist, "followers and disk work in parallel");
+
+    let append = appends.into_iter().find(|w| w.to() == 2).unwrap();
+    let effects = step(group.core(2), [Input::Wire(append)]);
+    assert!(sent(&effects).is_empty(), "said before it is durable");
+    let first = batch(&effects).unwrap();
+    // A later heartbeat writes nothing; its answer stands behind the batch before it.
+    let heartbeat = step(group.core(1), [Input::Tick]);
+    let heartbeat = sent(&heartbeat).into_iter().find(|w| w.to() == 2).unwrap();
+    assert!(sent(&step(group.core(2), [Input::Wire(heartbeat)])).is_empty());
+    assert_eq!(group.status(2).messages_held, 2);
+    let released = sent(&step(group.core(2), [Input::Persisted { batch: first }]));
+    let kinds: Vec<WireKind> = released.iter().map(Wire::kind).collect();
+    assert_eq!(kinds, [WireKind::AppendResponse, WireKind::HeartbeatResponse]);
+}
+
+#[test]
+fn a_vote_waits_for_the_disk() {
+    let mut group = Group::new(3, 0, None);
+    let mut effects = Vec::new();
+    for _ in 0..20 {
+        effects.extend(step(group.core(1), [Input::Tick]));
+    }
+    let question = sent(&effects).into_iter().find(|w| w.to() == 2).unwrap();
+    assert_eq!(question.kind(), WireKind::PreVote);
+    let answer = sent(&step(group.core(2), [Input::Wire(question)]));
+    assert_eq!(
+        answer[0].kind(),
+        WireKind::PreVoteResponse,
+        "nothing to write, nothing to wait for"
+    );
+    let effects = step(group.core(1), answer.into_iter().map(Input::Wire));
+    assert!(sent(&effects).is_empty(), "asks for votes before its own vote is durable");
+    let requests =
+        sent(&step(group.core(1), [Input::Persisted { batch: batch(&effects).unwrap() }]));
+    let request = requests.into_iter().find(|w| w.to() == 2).unwrap();
+    assert_eq!(request.kind(), WireKind::Vote);
+    let effects = step(group.core(2), [Input::Wire(request)]);
+    assert!(sent(&effects).is_empty(), "votes before the vote is durable");
+    let votes = sent(&step(group.core(2), [Input::Persisted { batch: batch(&effects).unwrap() }]));
+    assert_eq!(votes[0].kind(), WireKind::VoteResponse);
+}
+
+#[test]
+fn a_sole_voter_feeds_its_learner_only_when_its_term_is_durable() {
+    let mut group = Group::new(1, 1, None);
+    group.core(1).campaign();
+    let effects = step(group.core(1), []);
+    assert_eq!(group.status(1).role, Role::Leader);
+    assert!(sent(&effects).is_empty(), "led in a term that a crash would forget");
+    // A later turn is bound by the same batch, although it changes no vote itself.
+    assert!(sent(&step(group.core(1), [Input::Tick])).is_empty());
+    let released = step(group.core(1), [Input::Persisted { batch: batch(&effects).unwrap() }]);
+    assert!(sent(&released).iter().any(|w| w.kind() == WireKind::Append));
+}
+
+#[test]
+fn a_core_can_live_on_a_thread_of_its_own() {
+    fn is_send<T: Send>() {}
+    is_send::<Core>();
+    is_send::<Input>();
+    is_send::<Effect>();
+}
