@@ -7,9 +7,15 @@ pub mod proto;
 
 pub mod config;
 pub mod consensus;
+pub mod lease;
+pub mod mvcc;
 pub mod telemetry;
 
 pub mod disk;
+pub mod watch;
 
+pub mod store;
 pub mod wal;
+
+pub mod machine;
 

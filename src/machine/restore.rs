@@ -1,0 +1,221 @@
+//! The machine at start: everything from the store, the key index by a scan of all rows.
+
+use super::history::History;
+use super::published::Published;
+use super::{Alarm, Downgrade, Machine, MachineOptions, Sizes};
+use super::{alarms::Alarms, auth::Auth, members::Members};
+use crate::lease;
+use crate::mvcc::{
+    Charge, FIRST_REVISION, KeyIndex, KeyValue, NEVER_COMPACTED, Revision, Rows, RowsError,
+};
+use crate::store::{
+    Batch, Loaded, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Shared, Table, row_footprint,
+};
+use bytes::Bytes;
+use parking_lot::RwLock;
+use prost::Message;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Rows between two reports of progress: some ten milliseconds.
+const PROGRESS_ROWS: u64 = 16_384;
+
+/// Row of [`Table::Cluster`]: version text.
+pub(super) const CLUSTER_VERSION: &[u8] = b"clusterVersion";
+/// Row of [`Table::Cluster`]: JSON of [`Downgrade`].
+pub(super) const DOWNGRADE: &[u8] = b"downgrade";
+
+/// Why the machine cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The rows could not be read.
+    #[error("state could not be rebuilt: {0}; check the disk")]
+    Rows(#[from] RowsError),
+    /// A row does not have its shape.
+    #[error(
+        "row {key:?} of table {table} is damaged; restore this member from its peers or a backup"
+    )]
+    Damaged {
+        /// Table of the row.
+        table: &'static str,
+        /// Its key.
+        key: Bytes,
+    },
+}
+
+impl Machine {
+    /// Rebuilds the machine from what the store holds. `progress` gets (done, total) main
+    /// revisions now and then.
+    ///
+    /// # Errors
+    /// See [`MachineError`]; all of them stop the start.
+    pub fn restore(
+        loaded: Loaded,
+        store: Shared,
+        options: MachineOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self, MachineError> {
+        // A compaction at revision 0 is legal, so the mark itself says whether there was one.
+        let mark = |key: &'static [u8], main: i64| {
+            let there = loaded.small.contains_key(&(Table::Meta, Bytes::from_static(key)));
+            if there { main } else { NEVER_COMPACTED }
+        };
+        let scheduled = mark(META_SCHEDULED_COMPACT, loaded.scheduled_compact);
+        let finished = mark(META_FINISHED_COMPACT, loaded.finished_compact);
+        let compacted = scheduled.max(finished);
+        let mut small = Small::default();
+        for ((table, key), value) in &loaded.small {
+            if !small.load(*table, key, value) {
+                return Err(MachineError::Damaged { table: table.name(), key: key.clone() });
+            }
+        }
+        let mut rebuild = Rebuild {
+            index: KeyIndex::new(compacted),
+            leases: lease::Table::restore(small.leases),
+            sizes: Sizes::default(),
+            newest: FIRST_REVISION.max(compacted).max(loaded.revision),
+            damaged: None,
+        };
+        rebuild.scan(&store, progress)?;
+        let Rebuild { index, leases, mut sizes, newest: revision, .. } = rebuild;
+        sizes.total_bytes += leases.len() as u64 * super::command::LEASE_COST;
+        sizes.in_use_bytes += leases.len() as u64 * super::command::LEASE_COST;
+        let mut machine = Self {
+            options,
+            index: Arc::new(RwLock::new(index)),
+            store,
+            applied: loaded.applied,
+            revision,
+            compacted,
+            leases: Arc::new(RwLock::new(leases)),
+            members: Arc::new(small.members),
+            alarms: small.alarms,
+            cluster_version: small.cluster_version,
+            downgrade: small.downgrade,
+            auth: small.auth,
+            sizes,
+            history: History::default(),
+            batch: Batch::default(),
+            taken: loaded.applied.0,
+            tables_changed: true,
+            broken: None,
+            published: Arc::new(Published::new(revision, compacted, finished)),
+        };
+        if scheduled > finished {
+            machine.resume_compaction(scheduled);
+        }
+        machine.publish();
+        Ok(machine)
+    }
+}
+
+/// The small tables while they are read.
+#[derive(Default)]
+struct Small {
+    leases: Vec<lease::Record>,
+    members: Members,
+    alarms: Alarms,
+    cluster_version: Option<String>,
+    downgrade: Downgrade,
+    auth: Auth,
+}
+
+impl Small {
+    /// Reads a row; false if it is damaged. Rows this version does not know are left alone.
+    fn load(&mut self, table: Table, key: &[u8], value: &Bytes) -> bool {
+        match table {
+            Table::Meta => true,
+            Table::Leases => match lease::Record::decode(value.clone()) {
+                Ok(record) => {
+                    self.leases.push(record);
+                    key == record.id.to_be_bytes()
+                }
+                Err(_) => false,
+            },
+            Table::Members | Table::MembersRemoved => self.members.load(table, key, value),
+            Table::Alarms => Alarm::from_key(key).is_some_and(|alarm| self.alarms.raise(alarm)),
+            Table::Auth | Table::AuthUsers | Table::AuthRoles => self.auth.load(table, key, value),
+            Table::Cluster => match key {
+                CLUSTER_VERSION => match std::str::from_utf8(value) {
+                    Ok(version) => {
+                        self.cluster_version = Some(version.to_owned());
+                        true
+                    }
+                    Err(_) => false,
+                },
+                DOWNGRADE => match serde_json::from_slice(value) {
+                    Ok(downgrade) => {
+                        self.downgrade = downgrade;
+                        true
+                    }
+                    Err(_) => false,
+                },
+                _ => true,
+            },
+        }
+    }
+}
+
+/// The scan of all rows.
+struct Rebuild {
+    index: KeyIndex,
+    leases: lease::Table,
+    sizes: Sizes,
+    newest: i64,
+    damaged: Option<Revision>,
+}
+
+impl Rebuild {
+    fn scan(
+        &mut self,
+        store: &Shared,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), MachineError> {
+        let total = self.newest.max(0) as u64;
+        let mut rows = 0;
+        store.scan(0, i64::MAX, &mut |revision, tombstone, row| {
+            rows += 1;
+            if rows % PROGRESS_ROWS == 0 {
+                progress(revision.main as u64, total);
+            }
+            if self.row(revision, tombstone, row) {
+                ControlFlow::Continue(())
+            } else {
+                self.damaged = Some(revision);
+                ControlFlow::Break(())
+            }
+        })?;
+        if let Some(revision) = self.damaged {
+            let key = Bytes::copy_from_slice(&revision.to_bytes());
+            return Err(MachineError::Damaged { table: "key", key });
+        }
+        progress(total, total);
+        Ok(())
+    }
+
+    /// Takes in one row; false if it is damaged.
+    fn row(&mut self, revision: Revision, tombstone: bool, row: Bytes) -> bool {
+        let charge = Charge::new(row_footprint(row.len()));
+        let Ok(kv) = KeyValue::decode(row) else { return false };
+        if kv.key.is_empty() || (!tombstone && kv.mod_revision != revision.main) {
+            return false;
+        }
+        let live = (!tombstone).then_some((kv.create_revision, kv.version));
+        let superseded = self.index.restore(&kv.key, revision, live, charge);
+        if let Some(superseded) = superseded {
+            self.sizes.in_use_bytes -= superseded.bytes();
+            self.sizes.keys -= 1;
+        }
+        self.sizes.total_bytes += charge.bytes();
+        if !tombstone {
+            self.sizes.in_use_bytes += charge.bytes();
+            self.sizes.keys += 1;
+        }
+        // A superseded row may name a lease that was revoked later: then the key has none.
+        if tombstone || self.leases.put(&kv.key, kv.lease).is_err() {
+            self.leases.delete(&kv.key);
+        }
+        self.newest = self.newest.max(revision.main);
+        true
+    }
+}

@@ -1,0 +1,142 @@
+//! The engine's file: every byte and every sync passes through `disk::File`, so it is measured on
+//! the real disk and can be cut, failed and replayed on the simulated one.
+//!
+//! Locks are delegated as well, because an engine whose backend does not answer lock calls runs
+//! without any. `disk::File` can lock the whole file and nothing smaller; the engine is told so
+//! (`Unsupported` for a part of the file) and then asks for the whole. The lock ends with the file
+//! handle. The data directory has a lock of its own, taken by the node before this one.
+
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redb::{BackendError, StorageBackend};
+
+use crate::disk::{Fault, File};
+
+/// What went to the store file since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    writes: AtomicU64,
+    written_bytes: AtomicU64,
+    syncs: AtomicU64,
+    file_bytes: AtomicU64,
+}
+
+/// A moment of [`Traffic`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TrafficCount {
+    pub(crate) writes: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) syncs: u64,
+}
+
+impl Traffic {
+    pub(crate) fn count(&self) -> TrafficCount {
+        TrafficCount {
+            writes: self.writes.load(Ordering::Relaxed),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Length of the store file, bytes.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// The engine's storage on a `disk::File`.
+pub(crate) struct Backend {
+    file: File,
+    traffic: Arc<Traffic>,
+}
+
+impl std::fmt::Debug for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backend").field("path", &self.file.path()).finish_non_exhaustive()
+    }
+}
+
+impl Backend {
+    pub(crate) fn new(file: File, traffic: Arc<Traffic>) -> Result<Self, Fault> {
+        traffic.file_bytes.store(file.len()?, Ordering::Relaxed);
+        Ok(Self { file, traffic })
+    }
+
+    fn try_lock(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        if !is_whole_file(start, end) {
+            return Err(BackendError::Unsupported);
+        }
+        self.file.try_lock().map_err(|fault| BackendError::Io(as_io(fault)))
+    }
+}
+
+fn is_whole_file(start: Bound<u64>, end: Bound<u64>) -> bool {
+    matches!(start, Bound::Unbounded | Bound::Included(0)) && end == Bound::Unbounded
+}
+
+/// Keeps the kind, so that "no space left" can still be told from a broken disk.
+fn as_io(fault: Fault) -> io::Error {
+    io::Error::new(fault.source.kind(), fault)
+}
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len().map_err(as_io)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read_at(out, offset).map_err(as_io)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len).map_err(as_io)?;
+        self.traffic.file_bytes.store(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data().map_err(as_io)?;
+        self.traffic.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_at(data, offset).map_err(as_io)?;
+        self.traffic.writes.fetch_add(1, Ordering::Relaxed);
+        self.traffic.written_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.try_lock(start, end)
+    }
+
+    fn try_lock_shared_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> Result<bool, BackendError> {
+        // There is one writer and no second process; a shared lock may as well exclude.
+        self.try_lock(start, end)
+    }
+
+    fn lock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported)
+    }
+
+    fn lock_shared_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        // Only the whole-file lock is ever granted, and it ends when the handle is closed.
+        if is_whole_file(start, end) { Ok(()) } else { Err(BackendError::Unsupported) }
+    }
+
+    fn query_lock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<bool, BackendError> {
+        Err(BackendError::Unsupported)
+    }
+}

@@ -1,0 +1,222 @@
+//! The write side: a frozen batch of effects becomes one durable transaction.
+
+use bytes::Bytes;
+use redb::{Database, Durability};
+
+use super::tables::{REVS, STATE, STATE_APPLIED, STATE_CONF, STATE_REVISION, Table, row_key};
+use super::view::{Shared, View, ViewAges};
+use super::{StoreError, engine};
+use crate::mvcc::Revision;
+
+/// Rows that compaction should drop in one batch at most. Dropping costs about 5 microseconds a
+/// row (two million rows in one transaction took 9 s), so this keeps a commit below a tenth of a
+/// second; the rest goes into the next batch.
+pub const DROPPED_PER_BATCH: usize = 16_384;
+
+/// Effects of consecutive log entries, frozen by the apply thread. Everything in it becomes
+/// durable in one transaction or not at all.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// New rows in revision order: revision, tombstone, encoded `mvccpb.KeyValue`.
+    pub rows: Vec<(Revision, bool, Bytes)>,
+    /// Rows that compaction removes; applied after `rows`. See [`DROPPED_PER_BATCH`].
+    pub dropped: Vec<(Revision, bool)>,
+    /// Changed keys of the small tables, in order; `None` deletes.
+    pub small: Vec<(Table, Bytes, Option<Bytes>)>,
+    /// Index and term of the last entry whose effects are in here.
+    pub applied: (u64, u64),
+    /// The raft configuration at `applied`, if an entry of this batch changed it.
+    pub conf_state: Option<Bytes>,
+    /// Newest revision at `applied`; all rows up to it are in this batch or an earlier one.
+    pub revision: i64,
+    /// Size for the bound on pending bytes, as the producer counts it.
+    pub bytes: usize,
+}
+
+/// What one commit did to the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitStats {
+    /// Rows written.
+    pub rows: usize,
+    /// Rows dropped.
+    pub dropped: usize,
+    /// Write calls.
+    pub writes: u64,
+    /// Bytes in those calls.
+    pub written_bytes: u64,
+    /// Syncs; two for a plain commit with quick repair, more when the file grew.
+    pub syncs: u64,
+    /// Views held after it.
+    pub views: ViewAges,
+}
+
+/// The only writer of the store file. Owned by the store thread.
+pub struct Writer {
+    db: Database,
+    shared: Shared,
+    applied: (u64, u64),
+    revision: i64,
+    traffic: std::sync::Arc<super::backend::Traffic>,
+    failed: bool,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer")
+            .field("applied", &self.applied)
+            .field("revision", &self.revision)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(
+        db: Database,
+        shared: Shared,
+        view: &View,
+        traffic: std::sync::Arc<super::backend::Traffic>,
+    ) -> Self {
+        Self {
+            db,
+            shared,
+            applied: view.applied(),
+            revision: view.revision(),
+            traffic,
+            failed: false,
+        }
+    }
+
+    /// The readers' side.
+    pub fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Makes a batch durable, publishes the view that holds it and lets its pending rows go. When
+    /// it returns, `Shared::durable` reports the batch's applied index.
+    ///
+    /// # Errors
+    /// Any error is final: whether the batch will be there after a restart is not known, and every
+    /// later call fails. The process has to stop; nothing is retried.
+    ///
+    /// # Panics
+    /// When the applied index or the revision goes back, or a row lies outside of the batch's
+    /// revisions: the caller's state is broken and must not become durable.
+    pub fn commit(&mut self, batch: Batch) -> Result<CommitStats, StoreError> {
+        if self.failed {
+            return Err(StoreError::Latched);
+        }
+        assert!(
+            batch.applied.0 >= self.applied.0 && batch.applied.1 >= self.applied.1,
+            "applied goes back from {:?} to {:?}",
+            self.applied,
+            batch.applied
+        );
+        assert!(batch.revision >= self.revision, "revision goes back to {}", batch.revision);
+        assert!(
+            batch.rows.iter().all(|(revision, ..)| {
+                revision.main > self.revision && revision.main <= batch.revision
+            }),
+            "a row lies outside of revisions {} to {}",
+            self.revision,
+            batch.revision
+        );
+        self.try_commit(&batch).inspect_err(|error| {
+            self.failed = true;
+            self.shared.latch(error);
+        })
+    }
+
+    fn try_commit(&mut self, batch: &Batch) -> Result<CommitStats, StoreError> {
+        let before = self.traffic.count();
+        write_batch(&self.db, batch)?;
+        self.applied = batch.applied;
+        self.revision = batch.revision;
+        self.shared.publish(View::open(&self.db, self.applied, self.revision)?);
+        let after = self.traffic.count();
+        Ok(CommitStats {
+            rows: batch.rows.len(),
+            dropped: batch.dropped.len(),
+            writes: after.writes - before.writes,
+            written_bytes: after.written_bytes - before.written_bytes,
+            syncs: after.syncs - before.syncs,
+            views: self.shared.views(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn into_database(self) -> Database {
+        self.db
+    }
+
+    /// Length of the store file, bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.traffic.file_bytes()
+    }
+
+    /// Ends a run in order, so that the next open finds a file that needs no recovery. Views still
+    /// held read nothing any more.
+    ///
+    /// # Errors
+    /// When the last writes fail. What was committed is durable all the same.
+    pub fn close(self) -> Result<(), StoreError> {
+        if self.failed {
+            return Err(StoreError::Latched);
+        }
+        self.db.close().map_err(engine("close"))
+    }
+}
+
+/// One transaction: rows, drops, small tables, and the applied index that vouches for them.
+fn write_batch(db: &Database, batch: &Batch) -> Result<(), StoreError> {
+    let mut transaction = db.begin_write().map_err(engine("begin write"))?;
+    transaction.set_durability(Durability::Immediate).map_err(engine("set durability"))?;
+    // The allocator state goes into the commit: a start after a kill reads it instead of walking
+    // the whole file (milliseconds against seconds), for the price of the second sync.
+    transaction.set_quick_repair(true);
+    {
+        let mut revs = transaction.open_table(REVS).map_err(engine("open table revs"))?;
+        for (revision, tombstone, value) in &batch.rows {
+            let key = row_key(*revision, *tombstone);
+            revs.insert(&key, &value[..]).map_err(engine("insert a row"))?;
+        }
+        for (revision, tombstone) in &batch.dropped {
+            let key = row_key(*revision, *tombstone);
+            revs.remove(&key).map_err(engine("drop a row"))?;
+        }
+    }
+    for table in Table::ALL {
+        let mut changes = batch.small.iter().filter(|(of, ..)| *of == table).peekable();
+        if changes.peek().is_none() {
+            continue;
+        }
+        let mut open =
+            transaction.open_table(table.definition()).map_err(engine("open a small table"))?;
+        for (_, key, value) in changes {
+            match value {
+                Some(value) => open.insert(&key[..], &value[..]),
+                None => open.remove(&key[..]),
+            }
+            .map_err(engine("write a small table"))?;
+        }
+    }
+    {
+        let mut state = transaction.open_table(STATE).map_err(engine("open table state"))?;
+        let mut put = |key: &[u8], value: &[u8]| {
+            state.insert(key, value).map(drop).map_err(engine("write the applied index"))
+        };
+        put(STATE_APPLIED, &applied_value(batch.applied))?;
+        put(STATE_REVISION, &batch.revision.to_be_bytes())?;
+        if let Some(conf_state) = &batch.conf_state {
+            put(STATE_CONF, conf_state)?;
+        }
+    }
+    transaction.commit().map_err(engine("commit"))
+}
+
+pub(crate) fn applied_value(applied: (u64, u64)) -> [u8; 16] {
+    let mut value = [0; 16];
+    value[..8].copy_from_slice(&applied.0.to_be_bytes());
+    value[8..].copy_from_slice(&applied.1.to_be_bytes());
+    value
+}
