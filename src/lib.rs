@@ -19,3 +19,8 @@ pub mod wal;
 
 pub mod machine;
 
+pub mod node;
+
+pub mod admin;
+pub mod api;
+pub mod edge;

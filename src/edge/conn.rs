@@ -1,0 +1,277 @@
+//! One accepted connection: find the protocol, serve it, end it.
+
+use super::guard::{ConnState, Guarded};
+use super::limits::{
+    CONNECTION_WINDOW_BYTES, ConnObserver, HEADER_LIST_BYTES, LOCAL_ERROR_RESETS, Limits,
+    PENDING_ACCEPT_RESETS, Place,
+};
+use super::listen::Port;
+use super::route::{Dispatch, Routes, Rpc};
+use super::tls;
+use bytes::Bytes;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::fmt;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// First bytes of every HTTP/2 connection without TLS.
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// First byte of a TLS handshake record.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remote {
+    /// A TCP peer.
+    Tcp(SocketAddr),
+    /// A process of this machine.
+    Unix,
+}
+
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix => f.write_str("@"),
+        }
+    }
+}
+
+/// Facts about a connection; every request carries an `Arc` of it in its extensions.
+#[derive(Debug)]
+pub struct ConnInfo {
+    /// Who is at the other end.
+    pub remote: Remote,
+    /// The port it came in on.
+    pub port: Port,
+    /// Whether it is encrypted.
+    pub tls: bool,
+}
+
+/// Whether a request came from this machine: a Unix socket or a loopback address. A proxy on this
+/// machine makes its clients look so too.
+pub fn from_this_machine(extensions: &http::Extensions) -> bool {
+    let info = extensions.get::<Arc<ConnInfo>>();
+    info.is_some_and(|info| match info.remote {
+        Remote::Tcp(address) => address.ip().to_canonical().is_loopback(),
+        Remote::Unix => true,
+    })
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Closed {
+    /// The client went or the exchange was complete.
+    Done,
+    /// Nothing that could be a protocol arrived in time.
+    FirstBytes,
+    /// HTTP/2 began but no frame came in time.
+    Silent,
+    /// A TLS handshake on a plain listener.
+    Tls,
+    /// The client pinged too often.
+    TooManyPings,
+    /// Bytes that are not the protocol, a reset or another I/O error.
+    Failed,
+    /// The server stopped.
+    Stopped,
+}
+
+impl Closed {
+    /// Every reason, in the order of [`Closed::index`].
+    pub const ALL: [Closed; 7] = [
+        Closed::Done,
+        Closed::FirstBytes,
+        Closed::Silent,
+        Closed::Tls,
+        Closed::TooManyPings,
+        Closed::Failed,
+        Closed::Stopped,
+    ];
+
+    /// Position in [`Closed::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Label in metrics and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::FirstBytes => "first_bytes_timeout",
+            Self::Silent => "silent",
+            Self::Tls => "tls",
+            Self::TooManyPings => "too_many_pings",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// What connections of one edge share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) limits: Arc<Limits>,
+    pub(super) observer: Arc<dyn ConnObserver>,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve<S, G>(
+    socket: S,
+    info: ConnInfo,
+    routes: Routes<G>,
+    shared: Shared,
+    place: Place,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    G: Rpc,
+{
+    let state = Arc::new(ConnState::default());
+    let port = info.port;
+    shared.observer.opened(port);
+    let why = run(socket, Arc::new(info), routes, &shared, &state).await;
+    let (read, written) = (state.read.load(Relaxed), state.written.load(Relaxed));
+    // First the place, so that whoever hears of the end finds it free.
+    drop(place);
+    shared.observer.closed(port, why, read, written);
+}
+
+async fn run<S, G>(
+    mut socket: S,
+    info: Arc<ConnInfo>,
+    routes: Routes<G>,
+    shared: &Shared,
+    state: &Arc<ConnState>,
+) -> Closed
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    G: Rpc,
+{
+    let limits = &*shared.limits;
+    let mut stop = shared.stop.clone();
+    let sniffed = tokio::select! {
+        sniffed = timeout(limits.first_bytes, sniff(&mut socket)) => sniffed,
+        _ = stop.wait_for(|stop| *stop) => return Closed::Stopped,
+    };
+    let (protocol, bytes) = match sniffed {
+        Ok(Ok(Some(sniffed))) => sniffed,
+        Ok(Ok(None)) => return Closed::Done,
+        Ok(Err(_)) => return Closed::Failed,
+        Err(_) => return Closed::FirstBytes,
+    };
+    state.read.fetch_add(bytes.len() as u64, Relaxed);
+    let dispatch = Dispatch::new(routes, Arc::clone(&info), Arc::clone(state));
+    match protocol {
+        Protocol::Tls => {
+            tls::refuse(&info);
+            Closed::Tls
+        }
+        Protocol::Http1 => {
+            let io = TokioIo::new(Guarded::http1(socket, bytes, Arc::clone(state)));
+            let mut http = hyper::server::conn::http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(limits.header);
+            let conn = pin!(http.serve_connection(io, dispatch).with_upgrades());
+            drive(conn, |conn| conn.graceful_shutdown(), stop, state, Duration::MAX).await
+        }
+        Protocol::Http2 => {
+            let min_time = limits.keepalive_min_time;
+            let io = TokioIo::new(Guarded::http2(socket, bytes, Arc::clone(state), min_time));
+            let mut http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            http.timer(TokioTimer::new())
+                .max_concurrent_streams(limits.max_concurrent_streams)
+                .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+                .max_header_list_size(HEADER_LIST_BYTES)
+                .max_pending_accept_reset_streams(PENDING_ACCEPT_RESETS)
+                .max_local_error_reset_streams(LOCAL_ERROR_RESETS)
+                .keep_alive_interval(
+                    (!limits.keepalive_interval.is_zero()).then_some(limits.keepalive_interval),
+                )
+                .keep_alive_timeout(limits.keepalive_timeout);
+            let conn = pin!(http.serve_connection(io, dispatch));
+            drive(conn, |conn| conn.graceful_shutdown(), stop, state, limits.header).await
+        }
+    }
+}
+
+/// Polls a hyper connection to its end, passing on the stop signal once. An HTTP/2 connection must
+/// show a first frame within `first_frame`.
+async fn drive<C>(
+    mut conn: Pin<&mut C>,
+    shut_down: impl Fn(Pin<&mut C>),
+    mut stop: watch::Receiver<bool>,
+    state: &ConnState,
+    first_frame: Duration,
+) -> Closed
+where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let mut stopped = pin!(stop.wait_for(|stop| *stop));
+    let mut silent = pin!(async {
+        if first_frame == Duration::MAX {
+            std::future::pending::<()>().await;
+        }
+        sleep(first_frame).await;
+    });
+    let (mut stopping, mut checked) = (false, false);
+    loop {
+        tokio::select! {
+            biased;
+            result = conn.as_mut() => {
+                return if state.too_many_pings.load(Relaxed) {
+                    Closed::TooManyPings
+                } else if result.is_err() {
+                    Closed::Failed
+                } else if stopping {
+                    Closed::Stopped
+                } else {
+                    Closed::Done
+                };
+            }
+            _ = stopped.as_mut(), if !stopping => {
+                stopping = true;
+                shut_down(conn.as_mut());
+            }
+            () = silent.as_mut(), if !checked => {
+                checked = true;
+                if !state.frame_seen.load(Relaxed) {
+                    return Closed::Silent;
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Tls,
+    Http1,
+    Http2,
+}
+
+/// Reads until the protocol is known: at most the 24 bytes of the HTTP/2 preface. `None` when the
+/// client closed without a byte.
+async fn sniff<S: AsyncRead + Unpin>(socket: &mut S) -> std::io::Result<Option<(Protocol, Bytes)>> {
+    let mut bytes = [0u8; PREFACE.len()];
+    let mut have = 0;
+    loop {
+        let n = socket.read(&mut bytes[have..]).await?;
+        have += n;
+        let seen = &bytes[..have];
+        let protocol = match seen.first() {
+            None => return Ok(None),
+            Some(&TLS_HANDSHAKE) => Protocol::Tls,
+            Some(_) if seen == PREFACE => Protocol::Http2,
+            // Closed in the middle of a preface: the HTTP/1 parser says what is wrong with it.
+            Some(_) if n == 0 || !PREFACE.starts_with(seen) => Protocol::Http1,
+            Some(_) => continue,
+        };
+        return Ok(Some((protocol, Bytes::copy_from_slice(seen))));
+    }
+}

@@ -1,0 +1,160 @@
+//! Caps, deadlines and counters of connections.
+
+use super::conn::Closed;
+use super::listen::Port;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// File descriptors kept for files, peers and listeners.
+const RESERVED_FDS: u64 = 1_024;
+/// A connection that has not said which protocol it speaks by then is closed.
+pub(super) const FIRST_BYTES_DEADLINE: Duration = Duration::from_secs(10);
+/// Longest time for the head of an HTTP/1 request, or for the first HTTP/2 frame.
+pub(super) const HEADER_DEADLINE: Duration = Duration::from_secs(30);
+/// HTTP/2 window of a whole connection: many parallel large puts must not wait for each other.
+pub(super) const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
+/// Limit of one request's headers.
+pub(super) const HEADER_LIST_BYTES: u32 = 16 << 10;
+/// Streams a client may open and reset before we accepted them (rapid-reset attacks).
+pub(super) const PENDING_ACCEPT_RESETS: usize = 20;
+/// Streams we may reset for a client's errors before the connection ends.
+pub(super) const LOCAL_ERROR_RESETS: usize = 1_024;
+/// Share of the connection cap above which a warning is written, in percent.
+const WARN_PERCENT: usize = 80;
+
+/// Limits that come from flags.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Highest number of open connections, all ports together. See [`connection_cap`].
+    pub connections: usize,
+    /// `--max-concurrent-streams` per HTTP/2 connection; `None` for no limit.
+    pub max_concurrent_streams: Option<u32>,
+    /// `--grpc-keepalive-interval`: silence after which we ping; zero for never.
+    pub keepalive_interval: Duration,
+    /// `--grpc-keepalive-timeout`: time for the answer to our ping.
+    pub keepalive_timeout: Duration,
+    /// `--grpc-keepalive-min-time`: client pings that come faster are abuse.
+    pub keepalive_min_time: Duration,
+    /// See [`FIRST_BYTES_DEADLINE`].
+    pub first_bytes: Duration,
+    /// See [`HEADER_DEADLINE`].
+    pub header: Duration,
+}
+
+impl Default for Limits {
+    /// etcd's defaults for what has a flag.
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            max_concurrent_streams: None,
+            keepalive_interval: Duration::from_secs(2 * 3_600),
+            keepalive_timeout: Duration::from_secs(20),
+            keepalive_min_time: Duration::from_secs(5),
+            first_bytes: FIRST_BYTES_DEADLINE,
+            header: HEADER_DEADLINE,
+        }
+    }
+}
+
+/// Raises the soft limit of open files to the hard one and returns it.
+///
+/// # Errors
+/// What the operating system says; the old limit stays in force.
+pub fn raise_fd_limit() -> io::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    }
+    Ok(hard)
+}
+
+/// Highest number of connections for a limit of open files: all but 1,024 (half of a small limit).
+pub fn connection_cap(fd_limit: u64) -> usize {
+    let cap = fd_limit.saturating_sub(RESERVED_FDS).max(fd_limit / 2);
+    usize::try_from(cap).unwrap_or(usize::MAX)
+}
+
+/// Told of every connection; called on edge threads, must not block.
+pub trait ConnObserver: Send + Sync + 'static {
+    /// A connection was accepted.
+    fn opened(&self, _port: Port) {}
+    /// A connection ended; bytes as read from and written to the socket.
+    fn closed(&self, _port: Port, _why: Closed, _read: u64, _written: u64) {}
+    /// `accept` failed (out of file descriptors, ...).
+    fn accept_failed(&self, _port: Port) {}
+}
+
+/// Observes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoObserver;
+
+impl ConnObserver for NoObserver {}
+
+/// Connections of this process.
+#[derive(Debug, Default)]
+pub struct Counters {
+    open: [AtomicUsize; Port::COUNT],
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    warned: AtomicBool,
+}
+
+impl Counters {
+    /// Open connections of one port.
+    pub fn open(&self, port: Port) -> usize {
+        self.open[port.index()].load(Relaxed)
+    }
+
+    /// Open connections of all ports.
+    pub fn open_total(&self) -> usize {
+        self.open.iter().map(|n| n.load(Relaxed)).sum()
+    }
+
+    /// Connections accepted since the start.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Relaxed)
+    }
+
+    /// Connections closed at once because the cap was reached.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// Takes a place under `cap`; `None` if there is none left.
+    pub(super) fn admit(self: &Arc<Self>, port: Port, cap: usize) -> Option<Place> {
+        self.accepted.fetch_add(1, Relaxed);
+        let open = self.open_total();
+        if open >= cap {
+            self.refused.fetch_add(1, Relaxed);
+            if self.refused.load(Relaxed) == 1 {
+                tracing::error!(open, cap, "connection refused: the cap is reached");
+            }
+            return None;
+        }
+        if open >= cap / 100 * WARN_PERCENT && cap >= 100 && !self.warned.swap(true, Relaxed) {
+            tracing::warn!(
+                open,
+                cap,
+                "open connections are above 80 % of the cap; raise the limit of open files"
+            );
+        }
+        self.open[port.index()].fetch_add(1, Relaxed);
+        Some(Place { counters: Arc::clone(self), port })
+    }
+}
+
+/// One counted connection; gives its place back when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    counters: Arc<Counters>,
+    port: Port,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.counters.open[self.port.index()].fetch_sub(1, Relaxed);
+    }
+}

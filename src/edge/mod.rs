@@ -1,0 +1,34 @@
+//! Every listener of every port: bound first, then served, plain HTTP/1, HTTP/2 and gRPC on one
+//! socket.
+//!
+//! One OS thread per core runs one current-thread tokio runtime each. The first runtime accepts and
+//! deals the connections round robin. `edge` knows nothing of the API: the caller hands in, per
+//! port, a gRPC service and an HTTP router ([`Routes`]).
+//!
+//! ```text
+//! bind ──> Bound ──> Edge::serve ──> accept ──> sniff ──> HTTP/2 (guarded) ──┬─> Routes.rpc
+//!                                                  └────> HTTP/1 ────────────┴─> Routes.http
+//! ```
+
+mod accept;
+mod authority;
+mod conn;
+mod drain;
+mod frames;
+mod guard;
+mod limits;
+mod listen;
+mod pings;
+mod route;
+mod runtime;
+mod tls;
+
+#[cfg(test)]
+mod tests;
+
+pub use conn::{Closed, ConnInfo, Remote, from_this_machine};
+pub use drain::Drained;
+pub use limits::{ConnObserver, Counters, Limits, NoObserver, connection_cap, raise_fd_limit};
+pub use listen::{Address, Bound, ListenError, Port, Spec, bind};
+pub use route::{NoRpc, Routes, Rpc};
+pub use runtime::{Edge, Options};

@@ -1,0 +1,18 @@
+//! The disk gate: asks bench-disk before anything opens the data directory.
+
+use assay::config::Config;
+use bench_disk::gate::{self, Decision, Mode, Options};
+
+/// Runs the gate.
+pub(crate) fn check(config: &Config) -> Decision {
+    // The flag was validated against the same four words.
+    let mode = config.gate.mode.parse().unwrap_or(Mode::Enforce);
+    gate::check(Options {
+        data_dir: config.paths.data_dir.clone(),
+        wal_dir: config.paths.wal_dir_explicit.then(|| config.paths.wal_dir.clone()),
+        mode,
+        p99_limit: config.gate.p99,
+        verdict_file: config.gate.verdict_file.clone(),
+        progress: None,
+    })
+}

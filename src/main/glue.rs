@@ -1,0 +1,148 @@
+//! Joins the parts that do not know each other: configuration to edge and log, node to health.
+
+use assay::admin::{AlarmKind, DebugSource, HealthSource, Phase, ReadFuture, Versions};
+use assay::config::{API_VERSION, Config, Level, Log, LogOutput, STORAGE_VERSION, UrlList};
+use assay::edge::{self, Port, Spec};
+use assay::node::{self, Handle, Progress};
+use assay::telemetry::logging;
+use assay::telemetry::metrics::Metrics;
+use std::sync::{Arc, OnceLock};
+
+/// Options of the log.
+pub(crate) fn log_options(log: &Log) -> logging::Options {
+    logging::Options {
+        level: match log.level {
+            Level::Debug => tracing::Level::DEBUG,
+            Level::Info => tracing::Level::INFO,
+            Level::Warn => tracing::Level::WARN,
+            Level::Error => tracing::Level::ERROR,
+        },
+        json: log.json,
+        outputs: log
+            .outputs
+            .iter()
+            .map(|output| match output {
+                LogOutput::Stderr => logging::Output::Stderr,
+                LogOutput::Stdout => logging::Output::Stdout,
+                LogOutput::File(path) => logging::Output::File(path.clone()),
+            })
+            .collect(),
+    }
+}
+
+/// Limits of the edge from flags and the limit of open files.
+pub(crate) fn edge_limits(config: &Config, fd_limit: u64) -> edge::Limits {
+    let limits = &config.limits;
+    edge::Limits {
+        connections: edge::connection_cap(fd_limit),
+        max_concurrent_streams: (limits.concurrent_streams < u32::MAX)
+            .then_some(limits.concurrent_streams),
+        keepalive_interval: limits.keepalive_interval,
+        keepalive_timeout: limits.keepalive_timeout,
+        keepalive_min_time: limits.keepalive_min,
+        ..edge::Limits::default()
+    }
+}
+
+/// Listeners of one flag.
+pub(crate) fn specs(flag: &'static str, urls: &UrlList, port: Port) -> Vec<Spec> {
+    urls.texts().into_iter().map(|url| Spec { flag, url, port }).collect()
+}
+
+/// Health of a process: starting until the node is known, then the node's.
+pub(crate) struct Health {
+    pub(crate) progress: Progress,
+    pub(crate) node: OnceLock<Handle>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl HealthSource for Health {
+    fn phase(&self) -> Phase {
+        match self.node.get().map(Handle::phase) {
+            Some(node::Phase::Ready) => Phase::Ready,
+            Some(node::Phase::Stopping) => Phase::Stopping,
+            Some(node::Phase::Starting) | None => Phase::Starting(self.progress.text()),
+        }
+    }
+
+    fn alarms(&self) -> Vec<AlarmKind> {
+        let Some(node) = self.node.get() else { return Vec::new() };
+        let kind = |alarm: &assay::machine::Alarm| match alarm.kind {
+            assay::machine::AlarmKind::NoSpace => AlarmKind::NoSpace,
+            assay::machine::AlarmKind::Corrupt => AlarmKind::Corrupt,
+        };
+        node.reader().alarms().iter().map(kind).collect()
+    }
+
+    fn has_leader(&self) -> bool {
+        self.node.get().is_some_and(|node| node.raft().leader != 0)
+    }
+
+    fn is_learner(&self) -> bool {
+        self.node.get().is_some_and(|node| node.raft().is_learner)
+    }
+
+    fn read(&self, linearizable: bool) -> ReadFuture {
+        let node = self.node.get().cloned();
+        Box::pin(async move {
+            match node {
+                Some(node) => assay::api::health_read(&node, linearizable).await,
+                None => Err("not started".to_string()),
+            }
+        })
+    }
+
+    fn versions(&self) -> Versions {
+        Versions {
+            server: API_VERSION.to_string(),
+            cluster: self.node.get().and_then(|node| node.reader().cluster_version()),
+            storage: self.node.get().map(|_| STORAGE_VERSION.to_string()),
+        }
+    }
+
+    fn health_answered(&self, healthy: bool) {
+        self.metrics.health_answered(healthy);
+    }
+
+    fn checked(&self, kind: &'static str, name: &'static str, ok: bool) {
+        self.metrics.health_checked(kind, name, ok);
+    }
+}
+
+/// Values of `/debug/vars`.
+pub(crate) struct Vars(pub(crate) Arc<Health>);
+
+impl DebugSource for Vars {
+    fn vars(&self) -> Vec<(String, serde_json::Value)> {
+        let mut vars =
+            vec![("cmdline".to_string(), serde_json::json!(std::env::args().collect::<Vec<_>>()))];
+        if let Some(node) = self.0.node.get() {
+            let raft = node.raft();
+            vars.push((
+                "raft.status".to_string(),
+                serde_json::json!({
+                    "id": format!("{:x}", node.identity().member_id),
+                    "term": raft.term,
+                    "lead": format!("{:x}", raft.leader),
+                    "commit": raft.committed,
+                    "applied": raft.applied,
+                    "durable": raft.durable,
+                }),
+            ));
+        }
+        vars
+    }
+}
+
+/// Bytes of `/metrics`.
+pub(crate) struct Exposition(pub(crate) Arc<Metrics>);
+
+impl assay::admin::MetricsSource for Exposition {
+    fn text(&self) -> Vec<u8> {
+        self.0.text()
+    }
+
+    fn protobuf(&self) -> Option<Vec<u8>> {
+        self.0.protobuf()
+    }
+}

@@ -1,0 +1,97 @@
+//! Texts for people: `--help`, `--version` and the short text of a start.
+
+use assay::config::{self, Config, flags};
+use std::fmt::{Display, Write as _};
+use std::io::Write as _;
+
+/// Version of this program.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Writes to standard output. Nobody may be reading it, or it may be full: that must not end a node.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Writes an error to standard error, under the name of the program; see [`say`].
+pub(crate) fn complain(error: &dyn Display) {
+    let _ = writeln!(std::io::stderr(), "assay: {error}");
+}
+
+/// `--version`: four lines whose first names the API level, as clients and test frameworks read it.
+pub(crate) fn version() -> String {
+    format!(
+        "etcd Version: {}\nGit SHA: assay-{VERSION}\nGo Version: none (Rust)\nGo OS/Arch: {}/{}\n",
+        config::API_VERSION,
+        std::env::consts::OS,
+        match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        }
+    )
+}
+
+/// `--help`, from the table of flags.
+pub(crate) fn help() -> String {
+    let mut text = String::from(
+        "Assay: a key-value node that speaks the etcd v3 API, measures everything and refuses bad \
+         disks.\n\nUsage: assay [flags]\n\nWithout flags a node starts on default.assay, for this \
+         machine only.\nEvery flag is also read from a variable: --data-dir from ETCD_DATA_DIR.\n",
+    );
+    let mut group = "";
+    for flag in flags::FLAGS {
+        if flag.group != group {
+            group = flag.group;
+            let _ = write!(text, "\n{group}:\n");
+        }
+        let default = if flag.default.is_empty() { "''" } else { flag.default };
+        let _ = writeln!(text, "  --{} {default}\n        {}{}", flag.name, flag.help, state(flag));
+    }
+    text.push_str(
+        "\nExit codes: 0 stopped in order, 1 configuration, 2 usage, 20 disk gate FAIL, 21 disk \
+         gate\nINCONCLUSIVE (strict), 22 disk gate REFUSED, 74 I/O error, 75 directory locked, 78 \
+         foreign or\nnewer data directory.\n",
+    );
+    text
+}
+
+fn state(flag: &flags::Flag) -> &'static str {
+    match flag.state {
+        flags::State::Works => "",
+        flags::State::Accepted => " (accepted, no effect)",
+        flags::State::NotYet => " (not in this version)",
+    }
+}
+
+/// The text of a start: what runs, on what disk, where, and what is insecure.
+pub(crate) fn started(config: &Config, disk: &str, ids: (u64, u64), metrics: &[String]) -> String {
+    let mut text = format!(
+        "Assay {VERSION} (etcd API {}), member {:x} of cluster {:x}\n  data      {}\n  disk      \
+         {disk}\n  clients   {}\n  peers     {}\n  metrics   {}\n",
+        config::API_VERSION,
+        ids.1,
+        ids.0,
+        config.paths.data_dir.display(),
+        config.listen.client,
+        config.listen.peer,
+        if metrics.is_empty() { "on the client port".into() } else { metrics.join(",") },
+    );
+    let open: Vec<&str> = config
+        .listen
+        .client
+        .0
+        .iter()
+        .chain(&config.listen.peer.0)
+        .filter(|url| !url.is_loopback())
+        .map(|url| url.as_str())
+        .collect();
+    text.push_str(if open.is_empty() {
+        "  insecure  no TLS and no authentication; only this machine can connect\n"
+    } else {
+        "  INSECURE  no TLS and no authentication, and other machines can connect: whoever reaches \
+         a port\n            reads and writes everything\n"
+    });
+    text.push_str("  space     nothing compacts history by itself: compact, or watch the quota\n");
+    text
+}

@@ -1,0 +1,287 @@
+//! The `apply` thread: committed entries change memory, callers are answered, batches are frozen.
+//!
+//! It never waits for a disk: when the store thread is busy the open batch simply grows, up to the
+//! bound at which the node refuses proposals.
+
+use super::answers::{Answers, Turn};
+use super::convert;
+use super::counts;
+use super::fatal;
+use super::handle::{Done, Refused};
+use super::input::{ApplyInput, BarrierReply, Events, NodeInput, Stamps, StoreInput, Waiter};
+use super::lane::Lane;
+use super::watch_thread::WatchLane;
+use crate::consensus::{Committed, EntryKind};
+use crate::machine::{self, Machine};
+use crate::telemetry::clock;
+use crate::telemetry::node_metrics::NodeMetrics;
+use crate::telemetry::stage::Stage;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// Bytes of rows that freeze the open batch before its time: what the store thread writes within
+/// about a second on a middling disk.
+const FREEZE_BYTES: usize = 64 << 20;
+/// How often callers that gave up are swept out of the table of waiters.
+const SWEEP_EVERY_NS: u64 = 1_000_000_000;
+
+/// What the thread needs.
+pub(super) struct ApplyThread {
+    pub(super) machine: Machine,
+    pub(super) queue: Arc<Lane<ApplyInput>>,
+    pub(super) node: Arc<Lane<NodeInput>>,
+    pub(super) store: Arc<Lane<StoreInput>>,
+    pub(super) watch: Arc<WatchLane>,
+    pub(super) answers: Answers,
+    pub(super) metrics: Arc<NodeMetrics>,
+    pub(super) store_interval: Duration,
+    pub(super) warning: Duration,
+    pub(super) compaction_pause: Duration,
+}
+
+/// State of the loop.
+struct Loop {
+    thread: ApplyThread,
+    waiters: HashMap<u64, Waiter>,
+    reads: BTreeMap<u64, Vec<BarrierReply>>,
+    compactions: Vec<(i64, BarrierReply)>,
+    commits: Vec<BarrierReply>,
+    commit_wanted: bool,
+    store_busy: bool,
+    compacting: bool,
+    compaction_due_ns: u64,
+    opened_ns: Option<u64>,
+    swept_ns: u64,
+}
+
+impl ApplyThread {
+    /// Body of the thread.
+    pub(super) fn run(self) {
+        self.queue.own();
+        let mut state = Loop {
+            thread: self,
+            waiters: HashMap::new(),
+            reads: BTreeMap::new(),
+            compactions: Vec::new(),
+            commits: Vec::new(),
+            commit_wanted: false,
+            store_busy: false,
+            // An unfinished compaction of the last run goes on.
+            compacting: true,
+            compaction_due_ns: 0,
+            opened_ns: None,
+            swept_ns: 0,
+        };
+        let mut inputs = Vec::new();
+        loop {
+            let wait = state.wait(clock::now_ns());
+            state.thread.queue.drain(&mut inputs, wait);
+            if state.turn(&mut inputs) {
+                return;
+            }
+        }
+    }
+}
+
+impl Loop {
+    /// How long there is nothing to do unless something comes in.
+    fn wait(&self, now: u64) -> Option<Duration> {
+        let freeze = self
+            .opened_ns
+            .filter(|_| !self.store_busy)
+            .map(|opened| opened + self.thread.store_interval.as_nanos() as u64);
+        let compaction = self.compacting.then_some(self.compaction_due_ns);
+        let due = freeze.into_iter().chain(compaction).min()?;
+        Some(Duration::from_nanos(due.saturating_sub(now)))
+    }
+
+    /// One turn over everything that waits; true at the end.
+    fn turn(&mut self, inputs: &mut Vec<ApplyInput>) -> bool {
+        let answers = self.thread.answers.clone();
+        let mut turn = answers.turn();
+        let mut stop = false;
+        let mut done = Vec::new();
+        let mut leases = Vec::new();
+        let mut events: Vec<Events> = Vec::new();
+        let mut reached = 0;
+        for input in inputs.drain(..) {
+            match input {
+                ApplyInput::Waiters(waiters) => {
+                    self.waiters.extend(waiters.into_iter().map(|waiter| (waiter.id, waiter)));
+                }
+                ApplyInput::Entries { entries, handed_ns, stamps } => {
+                    let mut stamps = stamps.into_iter().peekable();
+                    for committed in entries {
+                        reached = committed.entry.index;
+                        while stamps.peek().is_some_and(|stamp| stamp.index < reached) {
+                            stamps.next();
+                        }
+                        let stamp = stamps.peek().copied().unwrap_or_default();
+                        let outcome = self.apply(&committed);
+                        leases.extend(outcome.lease);
+                        events.extend(outcome.events);
+                        if let Some(waiter) = self.waiters.remove(&outcome.request_id) {
+                            let answer = match outcome.answer {
+                                Ok(answer) => Ok(Done {
+                                    answer,
+                                    applied: (committed.entry.index, committed.entry.term),
+                                    applied_ns: 0,
+                                }),
+                                Err(error) => Err(Refused::Answer(error)),
+                            };
+                            done.push((waiter, answer, handed_ns, stamp));
+                        }
+                    }
+                }
+                ApplyInput::ReadAt { index, mut replies } => {
+                    self.reads.entry(index).or_default().append(&mut replies);
+                }
+                ApplyInput::CommitStore(reply) => {
+                    self.commits.push(reply);
+                    self.commit_wanted = true;
+                }
+                ApplyInput::CompactionDone { revision, reply } => {
+                    self.compactions.push((revision, reply));
+                    self.compacting = true;
+                }
+                ApplyInput::StoreIdle => self.store_busy = false,
+                ApplyInput::Stop => stop = true,
+            }
+        }
+        if reached > 0 {
+            self.thread.machine.publish();
+            self.thread.metrics.applied.store(reached, Relaxed);
+            let (_, term) = self.thread.machine.applied();
+            self.thread.node.push(NodeInput::Applied { index: reached, term, leases });
+        }
+        for events in events {
+            self.thread.watch.publish(events);
+        }
+        self.answer(&mut turn, done);
+        self.release_reads(&mut turn);
+        let now = clock::now_ns();
+        self.compact(now);
+        self.freeze(now, stop);
+        self.sweep(now);
+        stop
+    }
+
+    fn apply(&mut self, committed: &Committed) -> machine::Outcome {
+        let entry = &committed.entry;
+        let began = clock::now_ns();
+        let outcome = self.thread.machine.apply(machine::Applied {
+            index: entry.index,
+            term: entry.term,
+            kind: convert::kind(entry.kind),
+            data: &entry.data,
+            context: &entry.context,
+            conf_state: committed.conf_state.as_ref().map(|conf| conf.encode().into()),
+        });
+        if let Err(error) = &outcome.answer
+            && error.is_fatal()
+        {
+            fatal::stop("apply", &format!("log entry {}: {error}", entry.index));
+        }
+        let took = clock::now_ns() - began;
+        if took > self.thread.warning.as_nanos() as u64 {
+            self.thread.metrics.slow_applies.fetch_add(1, Relaxed);
+            tracing::warn!(
+                took_ms = took / 1_000_000,
+                index = entry.index,
+                op = outcome.op,
+                "apply request took too long"
+            );
+        }
+        if entry.kind == EntryKind::Normal && !entry.data.is_empty() {
+            self.thread.metrics.applies.record(outcome.op, outcome.answer.is_ok(), took);
+            counts::applied(&self.thread.metrics, &outcome);
+        }
+        if outcome.over_quota {
+            self.thread.node.push(NodeInput::OverQuota);
+        }
+        if outcome.compacted {
+            self.compacting = true;
+        }
+        outcome
+    }
+
+    fn answer(&self, turn: &mut Turn<'_>, done: Vec<(Waiter, Result<Done, Refused>, u64, Stamps)>) {
+        let m = &self.thread.metrics;
+        let applied_ns = clock::now_ns();
+        for (waiter, answer, handed_ns, stamp) in done {
+            m.stage(Stage::Queue, waiter.proposed_ns.saturating_sub(waiter.received_ns));
+            if stamp.synced_ns != 0 {
+                m.stage(Stage::WalWrite, stamp.written_ns.saturating_sub(waiter.proposed_ns));
+                m.stage(Stage::Fsync, stamp.synced_ns.saturating_sub(stamp.written_ns));
+                m.stage(Stage::Commit, handed_ns.saturating_sub(stamp.synced_ns));
+            }
+            m.stage(Stage::Apply, applied_ns.saturating_sub(handed_ns));
+            if waiter.reply.is_none() && answer.is_err() {
+                self.thread.node.push(NodeInput::OwnFailed { id: waiter.id });
+            }
+            if let Some(reply) = waiter.reply {
+                turn.proposal(reply, answer.map(|done| Done { applied_ns, ..done }));
+            }
+        }
+    }
+
+    fn release_reads(&mut self, turn: &mut Turn<'_>) {
+        if self.reads.is_empty() {
+            return;
+        }
+        let (applied, _) = self.thread.machine.applied();
+        while let Some(first) = self.reads.first_entry().filter(|first| *first.key() <= applied) {
+            for reply in first.remove() {
+                turn.barrier(reply, Ok(()));
+            }
+        }
+    }
+
+    /// A slice of a compaction, then a pause, so that applying is never held up by it.
+    fn compact(&mut self, now: u64) {
+        if !self.compacting || now < self.compaction_due_ns {
+            return;
+        }
+        self.compacting = self.thread.machine.compaction_step();
+        self.compaction_due_ns = now + self.thread.compaction_pause.as_nanos() as u64;
+        if !self.compacting && !self.compactions.is_empty() {
+            // All rows are in the open batch: durable with the next commit.
+            self.commits.extend(self.compactions.drain(..).map(|(_, reply)| reply));
+            self.commit_wanted = true;
+        }
+    }
+
+    /// Hands the open batch to the store thread when its time has come and that thread is free.
+    fn freeze(&mut self, now: u64, stop: bool) {
+        let bytes = self.thread.machine.open_bytes();
+        if bytes > 0 && self.opened_ns.is_none() {
+            self.opened_ns = Some(now);
+        }
+        let due = self
+            .opened_ns
+            .is_some_and(|opened| now >= opened + self.thread.store_interval.as_nanos() as u64);
+        let wanted = due || bytes >= FREEZE_BYTES || self.commit_wanted || stop;
+        if wanted && (!self.store_busy || stop) {
+            let batch = self.thread.machine.take_batch();
+            self.store_busy = batch.is_some();
+            self.opened_ns = None;
+            self.commit_wanted = false;
+            let replies = std::mem::take(&mut self.commits);
+            if batch.is_some() || !replies.is_empty() {
+                self.thread.store.push(StoreInput::Commit { batch, replies });
+            }
+        }
+    }
+
+    /// Drops waiters whose callers have given up; their commands may still be applied.
+    fn sweep(&mut self, now: u64) {
+        if now < self.swept_ns + SWEEP_EVERY_NS {
+            return;
+        }
+        self.swept_ns = now;
+        self.waiters
+            .retain(|_, waiter| waiter.reply.as_ref().is_none_or(|reply| !reply.to.is_closed()));
+    }
+}

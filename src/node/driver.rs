@@ -1,0 +1,432 @@
+//! The `node` thread: drains everything that waits, calls the core once, carries out the effects.
+//!
+//! It owns the core and the lease clock, never blocks on a queue and never touches a file.
+
+use super::answers::{Answers, Turn, send};
+use super::handle::{Inner, Refused};
+use super::input::{
+    ApplyInput, BarrierReply, NodeInput, Persisted, Proposal, Stamps, Waiter, WalInput,
+};
+use super::lane::Lane;
+use super::leadership::Leadership;
+use super::wal_thread::weight;
+use crate::consensus::{Committed, Core, Effect, Input, Refusal, Token};
+use crate::lease;
+use crate::machine::LeaseChange;
+use crate::proto::etcdserverpb::alarm_request::AlarmAction;
+use crate::proto::etcdserverpb::{
+    AlarmRequest, AlarmType, InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest,
+    LeaseRevokeRequest, RequestHeader,
+};
+use crate::telemetry::clock;
+use crate::telemetry::stage::{Outcome, Stage};
+use prost::Message as _;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Bytes that may wait for the WAL thread before proposals are refused (`architecture.md` 4).
+const WAL_CREDIT_BYTES: usize = 64 << 20;
+/// Bytes of rows that may wait for the store thread before proposals are refused.
+pub const STORE_PENDING_MAX_BYTES: u64 = 256 << 20;
+/// Expired leases proposed for revocation per turn at most; the clock itself hands out no more
+/// than 500 per half second, which is etcd's 1,000 per second.
+const REVOKES_PER_TURN: usize = 500;
+/// Pause before a refused revoke is proposed again.
+const REVOKE_RETRY_MS: u64 = 1000;
+const NS_PER_MS: u64 = 1_000_000;
+
+/// What the thread needs.
+pub(super) struct Driver {
+    pub(super) core: Core,
+    pub(super) clock: lease::Clock,
+    pub(super) inner: Arc<Inner>,
+    pub(super) wal: Arc<Lane<WalInput>>,
+    pub(super) credit: Arc<AtomicUsize>,
+    pub(super) answers: Answers,
+    pub(super) applied: u64,
+    pub(super) durable: u64,
+}
+
+/// State of the loop.
+struct Loop {
+    driver: Driver,
+    leadership: Leadership,
+    next_token: u64,
+    /// Commands of this turn, by rising token.
+    proposals: Vec<(Token, Option<Proposal>)>,
+    /// Reads until the core answers or drops them, by token: the oldest is the first.
+    reads: BTreeMap<Token, BarrierReply>,
+    /// Expiry's own proposals: request id to lease.
+    revokes: BTreeMap<u64, i64>,
+    /// Batches handed to the WAL: number and last index.
+    in_flight: VecDeque<(u64, u64)>,
+    /// Stamps of persisted stretches that were not handed to apply yet.
+    stamps: VecDeque<Stamps>,
+    /// Everything up to this index is on disk here.
+    persisted: u64,
+    tick_ns: u64,
+}
+
+impl Driver {
+    /// Body of the thread.
+    pub(super) fn run(self) {
+        let lane = self.inner.node.clone();
+        lane.own();
+        let heartbeat_ns = self.inner.timing.heartbeat_ms * NS_PER_MS;
+        let mut state = Loop {
+            leadership: Leadership::new(self.inner.metrics.clone(), self.inner.identity.member_id),
+            driver: self,
+            next_token: 0,
+            proposals: Vec::new(),
+            reads: BTreeMap::new(),
+            revokes: BTreeMap::new(),
+            in_flight: VecDeque::new(),
+            stamps: VecDeque::new(),
+            persisted: 0,
+            tick_ns: clock::now_ns() + heartbeat_ns,
+        };
+        let (mut inputs, mut events, mut effects) = (Vec::new(), Vec::new(), Vec::new());
+        loop {
+            let wait = state.tick_ns.saturating_sub(clock::now_ns());
+            lane.drain(&mut inputs, Some(Duration::from_nanos(wait)));
+            if state.turn(heartbeat_ns, &mut inputs, &mut events, &mut effects) {
+                return;
+            }
+        }
+    }
+}
+
+impl Loop {
+    /// One turn; true at the end.
+    fn turn(
+        &mut self,
+        heartbeat_ns: u64,
+        inputs: &mut Vec<NodeInput>,
+        events: &mut Vec<Input>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let answers = self.driver.answers.clone();
+        let mut turn = answers.turn();
+        let now_ns = clock::now_ns();
+        let now = now_ns / NS_PER_MS;
+        let mut stop = false;
+        if now_ns >= self.tick_ns {
+            // Ticks never accumulate: after a pause the core gets one, so that a suspended machine
+            // does not start an election when it wakes.
+            if now_ns > self.tick_ns + heartbeat_ns {
+                self.driver.inner.metrics.late_ticks.fetch_add(1, Relaxed);
+                self.leadership.paused(now_ns - self.tick_ns);
+            }
+            self.tick_ns = now_ns + heartbeat_ns;
+            events.push(Input::Tick);
+            self.give_up_reads();
+        }
+        for input in inputs.drain(..) {
+            stop |= self.input(input, now, events);
+        }
+        if events.iter().any(|event| matches!(event, Input::Tick)) {
+            self.expire(now, events);
+        }
+        self.set_backpressure();
+        let proposed_ns = clock::now_ns();
+        self.driver.core.step(now, events, effects);
+        for effect in effects.drain(..) {
+            self.effect(effect, now_ns, &mut turn);
+        }
+        self.hand_over_waiters(proposed_ns);
+        stop
+    }
+
+    fn input(&mut self, input: NodeInput, now: u64, events: &mut Vec<Input>) -> bool {
+        match input {
+            NodeInput::Propose(proposal) => {
+                self.driver.inner.waiting.leave(proposal.data.len());
+                self.propose(proposal, events);
+            }
+            NodeInput::Read(reply) => {
+                let token = self.token();
+                self.reads.insert(token, reply);
+                events.push(Input::Read { token });
+            }
+            NodeInput::Persisted(persisted) => {
+                self.stamp(persisted);
+                events.push(Input::Persisted { batch: persisted.batch });
+            }
+            NodeInput::Applied { index, term, leases } => {
+                self.driver.applied = index;
+                for change in leases {
+                    self.lease_changed(change, now);
+                }
+                self.lead_leases(term, now);
+                events.push(Input::Applied { index, durable: self.driver.durable });
+            }
+            NodeInput::Durable(index) => {
+                self.driver.durable = index;
+                events.push(Input::Applied { index: self.driver.applied, durable: index });
+            }
+            NodeInput::LeaseRenew { id, reply } => {
+                let renewal = self.driver.clock.renew(id, now);
+                if matches!(renewal, lease::Renewal::Renewed { .. }) {
+                    self.driver.inner.metrics.leases_renewed.fetch_add(1, Relaxed);
+                }
+                if let lease::Renewal::ClearRemaining = renewal {
+                    self.propose_own(checkpoint(vec![(id, 0)]), None, events);
+                }
+                send(reply, Ok(renewal));
+            }
+            NodeInput::LeaseRemaining { id, reply } => {
+                send(reply, Ok(self.driver.clock.remaining(id, now)));
+            }
+            NodeInput::LeaseOrder { reply } => send(reply, Ok(self.driver.clock.ordered())),
+            NodeInput::OwnFailed { id } => {
+                if let Some(lease) = self.revokes.remove(&id) {
+                    self.driver.clock.returned(lease, now + REVOKE_RETRY_MS);
+                }
+            }
+            NodeInput::OverQuota => self.raise_no_space(events),
+            NodeInput::Stop => return true,
+        }
+        false
+    }
+
+    fn token(&mut self) -> Token {
+        self.next_token += 1;
+        Token(self.next_token)
+    }
+
+    fn propose(&mut self, proposal: Proposal, events: &mut Vec<Input>) {
+        let token = self.token();
+        events.push(Input::Propose { token, data: proposal.data.clone() });
+        self.proposals.push((token, Some(proposal)));
+    }
+
+    /// Proposes a command of the node itself.
+    fn propose_own(
+        &mut self,
+        mut request: InternalRaftRequest,
+        revoke: Option<i64>,
+        events: &mut Vec<Input>,
+    ) {
+        let id = self.driver.inner.ids.next();
+        request.header = Some(RequestHeader { id, ..RequestHeader::default() });
+        if let Some(lease) = revoke {
+            self.revokes.insert(id, lease);
+        }
+        let data = request.encode_to_vec().into();
+        let received_ns = clock::now_ns();
+        self.propose(Proposal { id, data, received_ns, reply: None }, events);
+    }
+
+    /// Expired leases become revokes, remaining times become checkpoints: both through the log, so
+    /// that every member agrees and no state machine reads a clock.
+    fn expire(&mut self, now: u64, events: &mut Vec<Input>) {
+        for expired in self.driver.clock.expired(now, REVOKES_PER_TURN) {
+            if self.driver.clock.leads() != Some(expired.term) {
+                continue;
+            }
+            self.driver.inner.metrics.leases_expired.fetch_add(1, Relaxed);
+            let request = InternalRaftRequest {
+                lease_revoke: Some(LeaseRevokeRequest { id: expired.id }),
+                ..InternalRaftRequest::default()
+            };
+            self.propose_own(request, Some(expired.id), events);
+        }
+        let checkpoints = self.driver.clock.checkpoints(now);
+        if !checkpoints.is_empty() {
+            self.propose_own(checkpoint(checkpoints), None, events);
+        }
+    }
+
+    /// One alarm is enough, however many writes ran over the quota meanwhile.
+    fn raise_no_space(&mut self, events: &mut Vec<Input>) {
+        let member_id = self.driver.inner.identity.member_id;
+        let raised = self.driver.inner.reader.alarms().iter().any(|alarm| {
+            alarm.member == member_id && alarm.kind == crate::machine::AlarmKind::NoSpace
+        });
+        if !raised {
+            let request = InternalRaftRequest {
+                alarm: Some(AlarmRequest {
+                    action: AlarmAction::Activate as i32,
+                    member_id,
+                    alarm: AlarmType::Nospace as i32,
+                }),
+                ..InternalRaftRequest::default()
+            };
+            tracing::warn!("the space quota is used up: raising the NOSPACE alarm");
+            self.propose_own(request, None, events);
+        }
+    }
+
+    /// Starts the lease timers once an entry of the term that this member leads is applied: before
+    /// that a revoke of an earlier term may still wait in the log, and a keep-alive answered
+    /// meanwhile would promise what is already lost.
+    fn lead_leases(&mut self, applied_term: u64, now: u64) {
+        if let Some(term) = self.leadership.term_led()
+            && term == applied_term
+            && self.driver.clock.leads() != Some(term)
+        {
+            self.driver.clock.promote(term, now);
+        }
+    }
+
+    fn lease_changed(&mut self, change: LeaseChange, now: u64) {
+        let metrics = &self.driver.inner.metrics;
+        match change {
+            LeaseChange::Granted { id, ttl } => {
+                metrics.leases_granted.fetch_add(1, Relaxed);
+                self.driver.clock.granted(id, ttl, now);
+            }
+            LeaseChange::Revoked { id } => {
+                metrics.leases_revoked.fetch_add(1, Relaxed);
+                self.revokes.retain(|_, lease| *lease != id);
+                self.driver.clock.revoked(id);
+            }
+            LeaseChange::Checkpointed { id, remaining } => {
+                self.driver.clock.checkpointed(id, remaining);
+            }
+        }
+    }
+
+    fn set_backpressure(&mut self) {
+        let inner = &self.driver.inner;
+        let full = self.driver.credit.load(Relaxed) > WAL_CREDIT_BYTES
+            || inner.metrics.store_pending_bytes.load(Relaxed) > STORE_PENDING_MAX_BYTES;
+        self.driver.core.set_backpressure(full);
+    }
+
+    fn effect(&mut self, effect: Effect, turn_ns: u64, turn: &mut Turn<'_>) {
+        match effect {
+            Effect::Persist(batch) => {
+                let last = batch.entries.last().map_or(0, |entry| entry.index);
+                self.in_flight.push_back((batch.number, last));
+                self.driver.credit.fetch_add(weight(&batch), Relaxed);
+                self.driver.wal.push(WalInput::Persist(batch));
+            }
+            Effect::Apply(entries) => self.hand_to_apply(entries),
+            Effect::ReadAt { index, tokens } => {
+                let replies: Vec<_> =
+                    tokens.iter().filter_map(|token| self.reads.remove(token)).collect();
+                if index <= self.driver.applied {
+                    for reply in replies {
+                        turn.barrier(reply, Ok(()));
+                    }
+                } else {
+                    self.driver.inner.apply.push(ApplyInput::ReadAt { index, replies });
+                }
+            }
+            Effect::Refuse { token, why } => self.refused(token, why, turn),
+            Effect::Role(change) => {
+                self.leadership.changed(&change, turn_ns);
+                if self.driver.clock.leads() != self.leadership.term_led() {
+                    self.driver.clock.demote();
+                }
+            }
+            Effect::Truncated { index, .. } => {
+                self.driver.wal.push(WalInput::Truncate { index });
+            }
+            // Positions are not needed here: callers are found again by their request id.
+            Effect::Proposed { .. } => {}
+            // One member has no peers: there is nobody to send to or to fetch from.
+            Effect::Send(_) | Effect::BuildSnapshot { .. } | Effect::Install(_) => {}
+        }
+    }
+
+    fn refused(&mut self, token: Token, why: Refusal, turn: &mut Turn<'_>) {
+        let error = match why {
+            Refusal::NoLeader => Refused::NoLeader,
+            Refusal::Overloaded => Refused::TooManyRequests,
+            Refusal::Stopping => Refused::Stopping,
+            _ => Refused::Dropped,
+        };
+        let proposal = self
+            .proposals
+            .binary_search_by_key(&token, |(token, _)| *token)
+            .ok()
+            .and_then(|at| self.proposals[at].1.take());
+        if let Some(proposal) = proposal {
+            if let Some(lease) = self.revokes.remove(&proposal.id) {
+                self.driver.clock.returned(lease, clock::now_ns() / NS_PER_MS + REVOKE_RETRY_MS);
+            }
+            match proposal.reply {
+                Some(reply) => turn.proposal(reply, Err(error)),
+                None => self.driver.inner.metrics.outcome(Outcome::Refused),
+            }
+        } else if let Some(reply) = self.reads.remove(&token) {
+            self.driver.inner.metrics.reads_failed.fetch_add(1, Relaxed);
+            turn.barrier(reply, Err(error));
+        }
+    }
+
+    /// Reads whose callers have gone need no answer any more.
+    fn give_up_reads(&mut self) {
+        self.reads.retain(|_, reply| !reply.to.is_closed());
+    }
+
+    /// Callers of what was not refused wait at the apply thread from here on.
+    fn hand_over_waiters(&mut self, proposed_ns: u64) {
+        if self.proposals.is_empty() {
+            return;
+        }
+        let waiters = self
+            .proposals
+            .drain(..)
+            .filter_map(|(_, proposal)| proposal)
+            .map(|proposal| Waiter {
+                id: proposal.id,
+                received_ns: proposal.received_ns,
+                proposed_ns,
+                reply: proposal.reply,
+            })
+            .collect();
+        self.driver.inner.apply.push(ApplyInput::Waiters(waiters));
+    }
+
+    fn stamp(&mut self, persisted: Persisted) {
+        while let Some((number, last)) = self.in_flight.front().copied() {
+            if number > persisted.batch {
+                break;
+            }
+            self.in_flight.pop_front();
+            if last > 0 {
+                self.persisted = last;
+                self.stamps.push_back(Stamps {
+                    index: last,
+                    written_ns: persisted.written_ns,
+                    synced_ns: persisted.synced_ns,
+                });
+            }
+        }
+        self.driver.inner.metrics.persisted.store(self.persisted, Relaxed);
+    }
+
+    fn hand_to_apply(&mut self, entries: Vec<Committed>) {
+        let Some(last) = entries.last().map(|committed| committed.entry.index) else { return };
+        self.driver.inner.metrics.committed.fetch_max(last, Relaxed);
+        let mut stamps = Vec::new();
+        while self.stamps.front().is_some_and(|stamp| stamp.index <= last) {
+            stamps.extend(self.stamps.pop_front());
+        }
+        // A stretch may be handed over in parts: the rest of it keeps its stamps.
+        stamps.extend(self.stamps.front());
+        let handed_ns = clock::now_ns();
+        self.driver.inner.apply.push(ApplyInput::Entries { entries, handed_ns, stamps });
+    }
+}
+
+fn checkpoint(leases: Vec<(i64, i64)>) -> InternalRaftRequest {
+    let checkpoints =
+        leases.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl });
+    InternalRaftRequest {
+        lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints: checkpoints.collect() }),
+        ..InternalRaftRequest::default()
+    }
+}
+
+/// Records how long an answer took to reach its caller; called where it is received.
+pub(super) fn answered(inner: &Inner, received_ns: u64, applied_ns: u64) {
+    let now = clock::now_ns();
+    inner.metrics.stage(Stage::Answer, now.saturating_sub(applied_ns));
+    inner.metrics.stage(Stage::Total, now.saturating_sub(received_ns));
+}

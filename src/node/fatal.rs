@@ -1,0 +1,37 @@
+//! The end of the process after a fault: said once, quickly, and without going on.
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Exit code after a failed write or sync, or any other fault of the disk (`operations.md` 2).
+pub const EXIT_IO: i32 = 74;
+
+/// Time given to the log and to the standard streams before the process ends.
+const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
+
+static SAID: AtomicBool = AtomicBool::new(false);
+
+/// Logs the reason and ends the process with [`EXIT_IO`], without destructors: nothing may be
+/// written after a failed sync, not even by a tidy shutdown.
+pub fn stop(what: &str, reason: &dyn Display) -> ! {
+    if SAID.swap(true, Ordering::SeqCst) {
+        // Another thread is on its way out with the first reason.
+        loop {
+            std::thread::park();
+        }
+    }
+    tracing::error!(
+        reason = %reason,
+        "{what}: the node stops; nothing that was not synced counts as written"
+    );
+    crate::telemetry::logging::flush(FLUSH_DEADLINE);
+    exit_now(EXIT_IO)
+}
+
+/// `_exit`: no destructors, no flushing of buffers that the fault may have left half-written.
+#[expect(unsafe_code, reason = "_exit has no safe wrapper")]
+fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` takes no pointers and does not return.
+    unsafe { libc::_exit(code) }
+}

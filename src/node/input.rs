@@ -1,0 +1,140 @@
+//! What travels between the node's threads.
+
+use super::handle::{Done, Refused};
+use crate::{consensus, lease, machine};
+use bytes::Bytes;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Where an answer goes: the edge runtime that waits for it and its one-shot.
+///
+/// Waking a runtime of another thread costs a system call. Answers are therefore collected per
+/// runtime and sent as one message per turn ([`super::answers`]).
+#[derive(Debug)]
+pub(super) struct Reply<T> {
+    /// Index of the edge runtime, or `None` for a caller outside of them.
+    pub(super) runtime: Option<usize>,
+    /// The waiting caller.
+    pub(super) to: oneshot::Sender<T>,
+}
+
+/// Reply to a proposal.
+pub(super) type ProposeReply = Reply<Result<Done, Refused>>;
+/// Reply to a barrier: a linearizable read, a store commit, a finished compaction.
+pub(super) type BarrierReply = Reply<Result<(), Refused>>;
+
+/// A command on its way into the log.
+#[derive(Debug)]
+pub(super) struct Proposal {
+    /// Request id, also inside `data`.
+    pub(super) id: u64,
+    /// Encoded command.
+    pub(super) data: Bytes,
+    /// Process clock when the request was received.
+    pub(super) received_ns: u64,
+    /// Who waits; `None` for the node's own commands.
+    pub(super) reply: Option<ProposeReply>,
+}
+
+/// What the node thread is told.
+pub(super) enum NodeInput {
+    /// A client's command.
+    Propose(Proposal),
+    /// A linearizable read.
+    Read(BarrierReply),
+    /// Batches up to `batch` are on disk.
+    Persisted(Persisted),
+    /// The machine has advanced to `index`.
+    Applied {
+        /// Index reached in memory.
+        index: u64,
+        /// Term of its entry.
+        term: u64,
+        /// What leases became.
+        leases: Vec<machine::LeaseChange>,
+    },
+    /// The store holds everything up to this index.
+    Durable(u64),
+    /// A keep-alive.
+    LeaseRenew { id: i64, reply: Reply<Result<lease::Renewal, Refused>> },
+    /// Remaining and granted seconds of a lease.
+    LeaseRemaining { id: i64, reply: Reply<Result<Option<(i64, i64)>, Refused>> },
+    /// All leases, the next to end first.
+    LeaseOrder { reply: Reply<Result<Vec<i64>, Refused>> },
+    /// A command of the node itself was applied and answered with an error.
+    OwnFailed {
+        /// Its request id.
+        id: u64,
+    },
+    /// The quota is used up: raise NOSPACE.
+    OverQuota,
+    /// No further requests; finish and leave the loop.
+    Stop,
+}
+
+/// Report of the WAL thread for one group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Persisted {
+    /// Number of the newest batch of the group.
+    pub(super) batch: u64,
+    /// When its bytes were handed to the file system.
+    pub(super) written_ns: u64,
+    /// When the sync had returned.
+    pub(super) synced_ns: u64,
+}
+
+/// What the WAL thread is told.
+pub(super) enum WalInput {
+    /// Write this batch.
+    Persist(consensus::Batch),
+    /// Segments that hold only entries up to this index may go.
+    Truncate { index: u64 },
+    /// Close with a clean marker and end.
+    Stop,
+}
+
+/// Stamps of a stretch of entries: everything up to `index` that no earlier stretch covers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Stamps {
+    pub(super) index: u64,
+    pub(super) written_ns: u64,
+    pub(super) synced_ns: u64,
+}
+
+/// What the apply thread is told.
+pub(super) enum ApplyInput {
+    /// Callers of commands that are now in the log.
+    Waiters(Vec<Waiter>),
+    /// Committed entries, in order.
+    Entries { entries: Vec<consensus::Committed>, handed_ns: u64, stamps: Vec<Stamps> },
+    /// Reads to answer once `index` is applied.
+    ReadAt { index: u64, replies: Vec<BarrierReply> },
+    /// Freeze what is open and answer when it is durable.
+    CommitStore(BarrierReply),
+    /// Answer when the compaction at `revision` has removed its rows and they are durable.
+    CompactionDone { revision: i64, reply: BarrierReply },
+    /// The store thread has finished a commit.
+    StoreIdle,
+    /// Commit what is open and end.
+    Stop,
+}
+
+/// A caller that waits for its command to be applied.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) id: u64,
+    pub(super) received_ns: u64,
+    pub(super) proposed_ns: u64,
+    pub(super) reply: Option<ProposeReply>,
+}
+
+/// What the store thread is told.
+pub(super) enum StoreInput {
+    /// Make this batch durable, then answer these.
+    Commit { batch: Option<crate::store::Batch>, replies: Vec<BarrierReply> },
+    /// End.
+    Stop,
+}
+
+/// Events of one applied entry, for the watch hub.
+pub(super) type Events = Arc<crate::mvcc::EventBatch>;

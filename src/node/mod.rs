@@ -1,0 +1,40 @@
+//! The running node: threads, the lanes between them, and the handle for everything above.
+//!
+//! ```text
+//! edge ──► Handle ──► node ──► wal ──► node ──► apply ──► store
+//!   ▲                                              │
+//!   └────────────── answers, watch ◄───────────────┘
+//! ```
+//!
+//! The order of disk and messages is decided in `consensus`, the meaning of commands in `machine`;
+//! the threads here only carry values from one to the other.
+
+mod answers;
+mod apply_thread;
+mod convert;
+mod counts;
+pub mod data_dir;
+mod driver;
+pub mod fatal;
+mod handle;
+mod history;
+mod input;
+mod lane;
+mod leadership;
+mod progress;
+mod ready;
+mod space;
+mod start;
+mod store_thread;
+mod threads;
+mod wal_thread;
+mod watch_lane;
+pub mod watch_thread;
+
+pub use answers::AnswerLane;
+pub use driver::STORE_PENDING_MAX_BYTES;
+pub use handle::{Done, Handle, Identity, Phase, RaftStatus, Refused};
+pub use progress::{PHASES, Progress};
+pub use ready::publish;
+pub use start::{Node, Parts, StartError, start};
+pub use threads::Threads;

@@ -1,0 +1,128 @@
+//! The `wal` thread: takes every waiting batch, writes them as one group, syncs once, reports.
+
+use super::convert;
+use super::fatal;
+use super::input::{NodeInput, Persisted, WalInput};
+use super::lane::Lane;
+use crate::telemetry::clock;
+use crate::telemetry::node_metrics::NodeMetrics;
+use crate::wal::{SpareStep, Wal, WalError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Bytes of a spare segment prepared per idle turn: written and synced in about 3 ms, so that a
+/// batch that arrives meanwhile hardly waits.
+const SPARE_STEP_BYTES: u64 = 1 << 20;
+/// How long the queue must stay empty before spare segments are prepared.
+const IDLE: Duration = Duration::from_millis(20);
+
+/// Age of the process before spare segments are prepared: a node that is restarted in a loop must
+/// not write 128 MiB each time that it never uses.
+const SPARE_DELAY_NS: u64 = 5_000_000_000;
+/// How often a full file system is looked at again.
+const ROOM_POLL: Duration = Duration::from_millis(200);
+
+/// What the thread needs.
+pub(super) struct WalThread {
+    pub(super) wal: Wal,
+    pub(super) queue: Arc<Lane<WalInput>>,
+    /// Bytes handed over and not yet on disk; the node thread adds, this one takes off.
+    pub(super) credit: Arc<AtomicUsize>,
+    pub(super) node: Arc<Lane<NodeInput>>,
+    pub(super) metrics: Arc<NodeMetrics>,
+}
+
+/// Bytes of a batch as counted against the credit.
+pub(super) fn weight(batch: &crate::consensus::Batch) -> usize {
+    // Index, term, lengths and kind of an entry in a frame.
+    const ENTRY_OVERHEAD_BYTES: usize = 32;
+    batch
+        .entries
+        .iter()
+        .map(|entry| entry.data.len() + entry.context.len() + ENTRY_OVERHEAD_BYTES)
+        .sum()
+}
+
+impl WalThread {
+    /// Body of the thread. Returns when told to stop; a fault ends the process.
+    pub(super) fn run(mut self) {
+        self.queue.own();
+        let mut inputs = Vec::new();
+        let mut spares_wanted = true;
+        let spares_from = clock::now_ns() + SPARE_DELAY_NS;
+        loop {
+            let early = Duration::from_nanos(spares_from.saturating_sub(clock::now_ns()));
+            self.queue.drain(&mut inputs, spares_wanted.then_some(IDLE.max(early)));
+            if inputs.is_empty() && spares_wanted && clock::now_ns() >= spares_from {
+                spares_wanted =
+                    matches!(check(self.wal.prepare_spare(SPARE_STEP_BYTES)), SpareStep::More);
+                continue;
+            }
+            let (mut last, mut bytes, mut entries) = (None, 0, 0);
+            let mut truncate = None;
+            let mut stop = false;
+            for input in inputs.drain(..) {
+                match input {
+                    WalInput::Persist(batch) => {
+                        self.append(&convert::batch(&batch));
+                        bytes += weight(&batch);
+                        entries += batch.entries.len();
+                        last = Some(batch.number);
+                    }
+                    WalInput::Truncate { index } => truncate = Some(index),
+                    WalInput::Stop => stop = true,
+                }
+            }
+            if let Some(batch) = last {
+                let mut written_ns = 0;
+                check(self.wal.commit_marked(&mut || written_ns = clock::now_ns()));
+                let synced_ns = clock::now_ns();
+                self.credit.fetch_sub(bytes, Relaxed);
+                self.metrics.wal_groups.fetch_add(1, Relaxed);
+                self.metrics.wal_group_entries.fetch_add(entries as u64, Relaxed);
+                self.node.push(NodeInput::Persisted(Persisted { batch, written_ns, synced_ns }));
+            }
+            if let Some(index) = truncate {
+                check(self.wal.truncate_front(index));
+                spares_wanted = true;
+            }
+            if stop {
+                check(self.wal.close_clean());
+                return;
+            }
+        }
+    }
+}
+
+impl WalThread {
+    /// Appends, waiting for room if there is none for another segment: nothing of the batch counts
+    /// before that, and writes of clients are refused meanwhile.
+    fn append(&mut self, batch: &crate::wal::Batch) {
+        let mut said = false;
+        loop {
+            match self.wal.append(batch) {
+                Ok(()) => return,
+                Err(WalError::NoSpace(fault)) => {
+                    if !said {
+                        said = true;
+                        tracing::warn!(
+                            %fault,
+                            "the file system is full: the log waits for room for a segment"
+                        );
+                    }
+                    self.metrics.space_refused.store(1, Relaxed);
+                    std::thread::park_timeout(ROOM_POLL);
+                }
+                Err(error) => fatal::stop("write-ahead log", &error),
+            }
+        }
+    }
+}
+
+fn check<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => fatal::stop("write-ahead log", &error),
+    }
+}
