@@ -10,7 +10,7 @@ use super::input::{ApplyInput, NodeInput, StoreInput, WalInput};
 use super::lane::Lane;
 use super::progress::Progress;
 use super::space::Space;
-use super::store_thread::StoreThread;
+use super::store_thread::{StoreRoom, StoreThread};
 use super::threads::Threads;
 use super::wal_thread::WalThread;
 use super::watch_thread::{WatchLane, WatchThread};
@@ -159,7 +159,11 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
 
     progress.enter("store");
     let cache_bytes = (config.limits.memory_budget / CACHE_SHARE).min(CACHE_MAX_BYTES) as usize;
-    let store_options = store::Options { cache_bytes, clean: recovered.1.clean };
+    let store_options = store::Options {
+        cache_bytes,
+        clean: recovered.1.clean,
+        room: Some(Arc::new(StoreRoom::new(metrics.clone()))),
+    };
     let (writer, shared, loaded) = store::open(disk.clone(), &store_path, &store_options)?;
 
     progress.enter("index");
@@ -271,8 +275,6 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         apply: apply.clone(),
         answers: answers.clone(),
         metrics: metrics.clone(),
-        disk: disk.clone(),
-        dir: dir.path.clone(),
     };
     threads.start("store", move || store_thread.run())?;
     let apply_thread = ApplyThread {
