@@ -248,6 +248,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         phase: AtomicU8::new(Phase::Starting as u8),
         stopping: tokio::sync::watch::channel(false).0,
         watch: watch.clone(),
+        reading: AtomicUsize::new(0),
     });
 
     let space = Space {
@@ -295,6 +296,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         queue: wal_lane.clone(),
         credit: credit.clone(),
         node: node.clone(),
+        apply: apply.clone(),
         metrics,
     };
     threads.start("wal", move || wal_thread.run())?;

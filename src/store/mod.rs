@@ -38,6 +38,7 @@
 
 mod backend;
 mod batch;
+mod fetch;
 mod pending;
 mod tables;
 #[cfg(test)]

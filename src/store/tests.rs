@@ -1,6 +1,7 @@
 //! Tests of the store on a simulated disk; power loss is in `tests/store_crash.rs`.
 
 mod interleavings;
+mod many_rows;
 
 use std::ops::ControlFlow;
 use std::path::Path;
