@@ -153,18 +153,9 @@ impl<N: Node> maintenance_server::Maintenance for Maintenance<N> {
 
     async fn move_leader(&self, request: Request<MoveLeaderRequest>) -> Rpc<MoveLeaderResponse> {
         let target = request.into_inner().target_id;
-        if !self.node.raft().is_leader {
-            return Err(status::NOT_LEADER.into());
-        }
-        if self.node.members().get(target).is_none_or(|m| m.is_learner) {
-            return Err(status::BAD_LEADER_TRANSFEREE.into());
-        }
-        if target == self.node.identity().member_id {
-            return Ok(Response::new(MoveLeaderResponse { header: None }));
-        }
-        Err(status::not_yet(
-            "MoveLeader is not available in this version: a cluster has one member",
-        ))
+        let done = self.node.move_leader(target).await;
+        done.map_err(|refused| status::of_refused(&refused))?;
+        Ok(Response::new(MoveLeaderResponse { header: None }))
     }
 
     async fn downgrade(&self, request: Request<DowngradeRequest>) -> Rpc<DowngradeResponse> {
