@@ -5,3 +5,7 @@ mod common;
 
 #[path = "cluster/basics.rs"]
 mod basics;
+#[path = "cluster/faults.rs"]
+mod faults;
+#[path = "cluster/members.rs"]
+mod members;

@@ -99,13 +99,14 @@ impl<N: Node> maintenance_server::Maintenance for Maintenance<N> {
         Ok(Response::new(StatusResponse {
             header: Some(self.node.header(self.node.revision())),
             version: API_VERSION.to_owned(),
-            db_size: signed(sizes.total_bytes),
+            // Never 0: etcdctl divides by it, and a store without a row is a file all the same.
+            db_size: signed(sizes.total_bytes.max(1)),
             leader: raft.leader,
             raft_index: raft.committed,
             raft_term: raft.term,
             raft_applied_index: raft.applied,
             errors: self.errors(raft.leader),
-            db_size_in_use: signed(sizes.in_use_bytes),
+            db_size_in_use: signed(sizes.in_use_bytes.max(1)),
             is_learner: raft.is_learner,
             storage_version: STORAGE_VERSION.to_owned(),
             db_size_quota: self.node.quota().map_or(0, signed),

@@ -13,7 +13,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests own their clocks, threads and files")]
 
 mod clients;
-mod cluster;
+pub mod cluster;
 mod etcdctl;
 mod http;
 mod load;
