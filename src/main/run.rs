@@ -8,15 +8,18 @@ use assay::config::{Config, LogOutput};
 use assay::disk::{Disk, OsDisk};
 use assay::edge::{self, Bound, Edge, NoRpc, Port};
 use assay::node::data_dir::DataDir;
-use assay::node::{self, Node, Progress};
+use assay::node::{self, End, Node, Progress};
+use assay::peer;
 use assay::telemetry::io::IoStats;
 use assay::telemetry::logging;
 use assay::telemetry::metrics::{GateState, Metrics, Sources};
 use assay::telemetry::node_metrics::NodeMetrics;
+use assay::telemetry::peer_stats::PeerStats;
 use assay::telemetry::rpc::{ConnStats, RpcStats};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 
 /// Time that open calls get to finish after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -81,6 +84,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let metrics = Arc::new(Metrics::new());
     let runtimes = std::thread::available_parallelism().map_or(1, usize::from);
     let rpc = Arc::new(RpcStats::new(observe::methods()));
+    let peer_stats = Arc::new(PeerStats::default());
     let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons()));
     let edge = Edge::start(edge::Options {
         runtimes,
@@ -134,6 +138,11 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let clients = bind("listen-client-urls", &config.listen.client, Port::Client)?;
     let peers = bind("listen-peer-urls", &config.listen.peer, Port::Peer)?;
     edge.serve(metrics_bound, |_, _| NoRpc::routes(admin.metrics_routes()));
+    let peer_service = peer::Service::default();
+    edge.serve(peers, |_, _| edge::Routes {
+        rpc: Some(peer_service.server()),
+        http: admin.peer_routes(),
+    });
 
     let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io));
     let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
@@ -141,8 +150,23 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     if let Err(error) = bench_disk::gate::adopt(&decision, &config.paths.data_dir) {
         tracing::warn!(%error, "cannot keep the disk verdict in the data directory");
     }
-    let parts =
-        node::Parts { disk, metrics: node_metrics, progress: progress.clone(), runtimes, dir };
+    let first = edge.runtimes()[0].clone();
+    let joined = match dir.format {
+        Some(_) => None,
+        None => first
+            .block_on(node::join(config))
+            .map_err(|error| Refusal::new(error.exit_code(), error))?,
+    };
+    let parts = node::Parts {
+        disk,
+        metrics: node_metrics,
+        progress: progress.clone(),
+        runtimes,
+        dir,
+        network: edge.runtimes().to_vec(),
+        peer_stats,
+        joined,
+    };
     let mut node =
         node::start(config, parts).map_err(|error| Refusal::new(error.exit_code(), error))?;
     for (lane, runtime) in node.lanes.drain(..).zip(edge.runtimes()) {
@@ -153,22 +177,35 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     }
     // Ignored only if it was set before, which cannot be.
     let _ = health.node.set(node.handle.clone());
-    let first = edge.runtimes()[0].clone();
-    first
-        .block_on(node::publish(&node.handle, config))
-        .map_err(|error| Refusal::new(74, format!("cannot publish this member: {error}")))?;
+    peer_service.begin(node.handle.peers(), node.handle.local());
+    // From here on a signal stops the node in order; before, there is nothing to put in order.
+    let mut signals = Signals::listen(&first);
+    let mut ended = node.handle.ended();
+    let published = first.block_on(async {
+        tokio::select! {
+            published = node::publish(&node.handle, config) => Some(published),
+            () = signals.wait(&mut ended) => None,
+        }
+    });
+    match published {
+        Some(Ok(())) => {}
+        Some(Err(error)) => {
+            return Err(Refusal::new(74, format!("cannot publish this member: {error}")));
+        }
+        None => {
+            stop(edge, node, &first);
+            return Ok(());
+        }
+    }
     progress.enter("serve");
     let api = api::node_service(&node.handle, Arc::new(observe::Calls(rpc)));
     edge.serve(clients, |_, _| edge::Routes {
         rpc: Some(api.clone()),
         http: admin.client_routes(Default::default()),
     });
-    edge.serve(peers, |_, _| NoRpc::routes(admin.peer_routes()));
-    // Before the node says that it is ready: whoever waits for that line may send one at once.
-    let signals = Signals::listen(&first);
     ready(config, &decision.summary, &node, &metrics_urls);
-    signals.wait(&first);
-    stop(edge, node);
+    first.block_on(signals.wait(&mut ended));
+    stop(edge, node, &first);
     Ok(())
 }
 
@@ -235,19 +272,29 @@ impl Signals {
         }
     }
 
-    fn wait(self, runtime: &tokio::runtime::Handle) {
-        let received = runtime.block_on(async {
-            let Some((mut term, mut int)) = self.0 else { return std::future::pending().await };
+    /// Waits for a signal, or for a reason of the node's own to end.
+    async fn wait(&mut self, ended: &mut watch::Receiver<Option<End>>) {
+        let signal = async {
+            let Some((term, int)) = &mut self.0 else { return std::future::pending().await };
             tokio::select! {
                 _ = term.recv() => "SIGTERM",
                 _ = int.recv() => "SIGINT",
             }
-        });
-        tracing::info!(signal = received, "received signal; shutting down");
+        };
+        tokio::select! {
+            received = signal => {
+                tracing::info!(signal = received, "received signal; shutting down");
+            }
+            _ = ended.wait_for(Option::is_some) => tracing::warn!(
+                "this member was removed from the cluster and stops; to bring it back, run `member \
+                 add` and start it with an empty data directory and \
+                 --initial-cluster-state=existing"
+            ),
+        }
     }
 }
 
-fn stop(edge: Edge, node: Node) {
+fn stop(edge: Edge, node: Node, runtime: &tokio::runtime::Handle) {
     service::notify("STOPPING=1");
     let mut threads = node::Threads::default();
     // A sync that hangs cannot be interrupted; the log and the store are safe to kill.
@@ -258,6 +305,8 @@ fn stop(edge: Edge, node: Node) {
     if let Err(error) = watchdog {
         tracing::warn!(%error, "stopping without a deadline");
     }
+    // Before anything closes: clients of the cluster then wait for nobody.
+    runtime.block_on(node.handle.hand_over());
     node.announce_stop();
     let drained = edge.drain(DRAIN);
     tracing::info!(open = drained.open, cut = drained.cut, "closed client connections");

@@ -7,12 +7,14 @@ use super::answers::{Answers, Turn};
 use super::convert;
 use super::counts;
 use super::fatal;
-use super::handle::{Done, Refused};
+use super::handle::{Done, End, Inner, Refused};
 use super::input::{ApplyInput, BarrierReply, Events, NodeInput, Stamps, StoreInput, Waiter};
 use super::lane::{Lane, Taker, Turns};
+use super::local::addresses;
 use super::watch_thread::WatchLane;
 use crate::consensus::{Committed, EntryKind};
 use crate::machine::{self, Machine};
+use crate::peer::Local;
 use crate::telemetry::clock;
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::telemetry::stage::Stage;
@@ -39,6 +41,8 @@ pub(super) struct ApplyThread {
     pub(super) store: Arc<Lane<StoreInput>>,
     pub(super) watch: Arc<WatchLane>,
     pub(super) answers: Answers,
+    pub(super) inner: Arc<Inner>,
+    pub(super) local: Arc<dyn Local>,
     pub(super) metrics: Arc<NodeMetrics>,
     pub(super) store_interval: Duration,
     pub(super) warning: Duration,
@@ -85,6 +89,20 @@ impl ApplyThread {
     }
 }
 
+impl ApplyThread {
+    /// Links follow the members as applied.
+    pub(super) fn members_changed(&self) {
+        let members = self.inner.reader.members();
+        let own = self.inner.identity.member_id;
+        let learner = members.get(own).is_some_and(|member| member.is_learner);
+        self.inner.learner.store(learner, Relaxed);
+        self.inner.peers.set(&addresses(&members), |id| members.is_removed(id), &self.local);
+        if members.is_removed(own) {
+            self.inner.end(End::Removed);
+        }
+    }
+}
+
 impl Turns<ApplyInput> for Loop {
     fn due_ns(&self) -> Option<u64> {
         let freeze = self
@@ -128,6 +146,7 @@ impl Loop {
         let mut leases = Vec::new();
         let mut events: Vec<Events> = Vec::new();
         let mut reached = 0;
+        let mut members_changed = false;
         for input in inputs.drain(..) {
             match input {
                 ApplyInput::Waiters(waiters) => {
@@ -142,6 +161,7 @@ impl Loop {
                         }
                         let stamp = stamps.peek().copied().unwrap_or_default();
                         let outcome = self.apply(&committed);
+                        members_changed |= outcome.membership_changed;
                         leases.extend(outcome.lease);
                         events.extend(outcome.events);
                         if let Some(waiter) = self.waiters.remove(&outcome.request_id) {
@@ -176,6 +196,9 @@ impl Loop {
             self.thread.machine.publish();
             self.thread.metrics.applied.store(reached, Relaxed);
             self.report(reached, leases);
+        }
+        if members_changed {
+            self.thread.members_changed();
         }
         for events in events {
             self.thread.watch.publish(events);

@@ -11,6 +11,7 @@ use super::input::{
 };
 use super::lane::{Lane, Taker, Turns};
 use super::leadership::Leadership;
+use super::parked::Parked;
 use super::wal_thread::weight;
 use crate::consensus::{Committed, Core, Effect, Input, Refusal, Token};
 use crate::lease;
@@ -71,6 +72,10 @@ struct Loop {
     persisted: u64,
     /// Something was put into the lane of the apply thread that it is not woken for yet.
     apply_waits: bool,
+    /// Commands that wait for a leader.
+    parked: Parked,
+    /// The leader, 0 if none is known.
+    leader: u64,
     tick_ns: u64,
 }
 
@@ -90,6 +95,8 @@ impl Driver {
             stamps: VecDeque::new(),
             persisted: 0,
             apply_waits: false,
+            parked: Parked::default(),
+            leader: 0,
             tick_ns: clock::now_ns() + heartbeat_ns,
         };
         let (events, effects) = (Vec::new(), Vec::new());
@@ -107,7 +114,9 @@ struct Seated {
 
 impl Turns<NodeInput> for Seated {
     fn due_ns(&self) -> Option<u64> {
-        Some(self.state.tick_ns)
+        // Commands that waited for a leader go on at once when there is one.
+        let retry = self.state.leader != 0 && !self.state.parked.is_empty();
+        Some(if retry { 0 } else { self.state.tick_ns })
     }
 
     fn takes(&self, _: Taker, inputs: &[NodeInput]) -> bool {
@@ -150,6 +159,12 @@ impl Loop {
             self.tick_ns = now_ns + heartbeat_ns;
             events.push(Input::Tick);
             self.give_up_reads();
+            self.parked.sweep();
+        }
+        if self.leader != 0 {
+            for proposal in self.parked.take() {
+                self.propose(proposal, events);
+            }
         }
         for input in inputs.drain(..) {
             stop |= self.input(input, now, events);
@@ -213,6 +228,17 @@ impl Loop {
                     self.driver.clock.returned(lease, now + REVOKE_RETRY_MS);
                 }
             }
+            NodeInput::Change { change, proposal } => {
+                let token = self.token();
+                events.push(Input::Change { token, change });
+                self.proposals.push((token, Some(proposal)));
+            }
+            NodeInput::Wires(wires) => {
+                self.driver.inner.wires.fetch_sub(wires.len(), Relaxed);
+                events.extend(wires.into_iter().map(Input::Wire));
+            }
+            NodeInput::Unreachable(id) => events.push(Input::Unreachable(id)),
+            NodeInput::TransferLeader(to) => events.push(Input::TransferLeader { to }),
             NodeInput::OverQuota => self.raise_no_space(events),
             NodeInput::Stop => return true,
         }
@@ -348,6 +374,7 @@ impl Loop {
             }
             Effect::Refuse { token, why } => self.refused(token, why, turn),
             Effect::Role(change) => {
+                self.leader = change.leader;
                 self.leadership.changed(&change, turn_ns);
                 if self.driver.clock.leads() != self.leadership.term_led() {
                     self.driver.clock.demote();
@@ -358,8 +385,8 @@ impl Loop {
             }
             // Positions are not needed here: callers are found again by their request id.
             Effect::Proposed { .. } => {}
-            // One member has no peers: there is nobody to send to or to fetch from.
-            Effect::Send(_) | Effect::BuildSnapshot { .. } | Effect::Install(_) => {}
+            Effect::Send(wires) => self.driver.inner.peers.send(wires),
+            Effect::BuildSnapshot { .. } | Effect::Install(_) => {}
         }
     }
 
@@ -368,14 +395,25 @@ impl Loop {
             Refusal::NoLeader => Refused::NoLeader,
             Refusal::Overloaded => Refused::TooManyRequests,
             Refusal::Stopping => Refused::Stopping,
-            _ => Refused::Dropped,
+            Refusal::NotLeader => Refused::NotLeader,
+            Refusal::ChangePending => Refused::ChangePending,
+            Refusal::LearnerNotReady => Refused::LearnerNotReady,
+            Refusal::UnhealthyQuorum => Refused::Unhealthy,
+            Refusal::NoSuchChange => Refused::MemberNotFound,
+            Refusal::Dropped => Refused::Dropped,
         };
         let proposal = self
             .proposals
             .binary_search_by_key(&token, |(token, _)| *token)
             .ok()
             .and_then(|at| self.proposals[at].1.take());
-        if let Some(proposal) = proposal {
+        if let Some(mut proposal) = proposal {
+            if why == Refusal::NoLeader {
+                match self.parked.keep(proposal) {
+                    Ok(()) => return,
+                    Err(refused) => proposal = refused,
+                }
+            }
             if let Some(lease) = self.revokes.remove(&proposal.id) {
                 self.driver.clock.returned(lease, clock::now_ns() / NS_PER_MS + REVOKE_RETRY_MS);
             }
