@@ -38,8 +38,11 @@ pub enum ConfigError {
         why: String,
     },
     /// A bare word is left over.
-    #[error("\"{0}\" is not a valid flag")]
+    #[error("\"{0}\" is not a valid flag; usage: assay [--FLAG=VALUE ...] (--help lists all)")]
     LeftOver(String),
+    /// A word or the value of a variable is not UTF-8.
+    #[error("{0:?} is not valid UTF-8; flags and their values are texts (--help lists all)")]
+    NotText(String),
     /// Flag and variable are both set.
     #[error(
         "conflicting environment variable {variable} is shadowed by corresponding command-line \
@@ -70,6 +73,8 @@ impl ConfigError {
         match self {
             ConfigError::UnknownFlag { .. }
             | ConfigError::MissingValue { .. }
+            | ConfigError::LeftOver(_)
+            | ConfigError::NotText(_)
             | ConfigError::BadValue { .. } => 2,
             _ => 1,
         }
@@ -170,7 +175,7 @@ impl Config {
         let bootstrap = bootstrap::read(&read, &name, &listen)?;
         let log = log(&read)?;
         Ok(Config {
-            paths: paths(&read, &name),
+            paths: paths(&read, &name)?,
             timing: timing(&read)?,
             limits: limits(&read)?,
             gate: Gate {
@@ -222,8 +227,23 @@ pub(super) fn one_of(
     }
 }
 
-fn paths(read: &Reader<'_>, name: &str) -> Paths {
+fn paths(read: &Reader<'_>, name: &str) -> Result<Paths, ConfigError> {
+    for flag in ["data-dir", "wal-dir"] {
+        if read.text(flag).contains('\0') {
+            return Err(ConfigError::Invalid(format!(
+                "--{flag}: {:?} has a NUL byte in it; give a path without",
+                read.text(flag)
+            )));
+        }
+    }
     let data_dir = match read.text("data-dir") {
+        // A name is free text; as a path it must stay one directory below the current one.
+        "" if name.contains(['/', '\0']) => {
+            return Err(ConfigError::Invalid(format!(
+                "--name {name:?} cannot name the data directory (NAME.assay by default), because \
+                 it has a slash or a NUL byte in it; give a --data-dir, or another --name"
+            )));
+        }
         "" => PathBuf::from(format!("{name}.assay")),
         text => PathBuf::from(text),
     };
@@ -233,7 +253,7 @@ fn paths(read: &Reader<'_>, name: &str) -> Paths {
     } else {
         data_dir.join("member").join("wal")
     };
-    Paths { data_dir, wal_dir, wal_dir_explicit }
+    Ok(Paths { data_dir, wal_dir, wal_dir_explicit })
 }
 
 fn listen(read: &Reader<'_>) -> Result<Listen, ConfigError> {

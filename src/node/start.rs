@@ -41,13 +41,13 @@ pub enum StartError {
     #[error(transparent)]
     Dir(#[from] DirError),
     /// The log.
-    #[error("write-ahead log: {0}")]
+    #[error(transparent)]
     Wal(#[from] wal::WalError),
     /// The store.
-    #[error("store: {0}")]
+    #[error(transparent)]
     Store(#[from] store::StoreError),
     /// The state machine.
-    #[error("state: {0}")]
+    #[error(transparent)]
     Machine(#[from] machine::MachineError),
     /// Consensus.
     #[error("consensus: {0}")]
@@ -70,6 +70,7 @@ impl StartError {
             StartError::Dir(error) => error.exit_code(),
             StartError::Inconsistent(_) => 78,
             StartError::Wal(error) if error.is_foreign() => 78,
+            StartError::Store(store::StoreError::NewerFormat { .. }) => 78,
             StartError::Core(_) | StartError::Thread(_) => 1,
             _ => 74,
         }
@@ -180,6 +181,18 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     };
 
     progress.enter("store");
+    // The log keeps what the store does not hold durably. What is no longer in it is only in the
+    // store, so this has to be found out before an empty one is made.
+    if recovered.1.base.0 > 0 && store::is_absent(&*disk, &store_path)? {
+        return Err(StartError::Inconsistent(format!(
+            "the store {} is missing or empty, and the log in {} begins behind entry {}: what came before \
+             was only in the store. Put the file back, restore this member from a backup, or \
+             remove it from the cluster and add it again with an empty directory",
+            store_path.display(),
+            wal_dir.display(),
+            recovered.1.base.0
+        )));
+    }
     let cache_bytes = (config.limits.memory_budget / CACHE_SHARE).min(CACHE_MAX_BYTES) as usize;
     let store_options = store::Options {
         cache_bytes,
@@ -190,11 +203,13 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
 
     progress.enter("index");
     let applied = loaded.applied;
-    // The log keeps what the store does not hold durably, so this store is not the log's.
+    // So this store is not the log's: it is another one, an older copy, or empty.
     if applied.0 < recovered.1.base.0 {
         return Err(StartError::Inconsistent(format!(
-            "the store {} ends at entry {}, but the log in {} begins behind entry {}; give the \
-             --data-dir and --wal-dir that belong together, or restore both from a backup",
+            "the store {} ends at entry {}, but the log in {} begins behind entry {}: what lies \
+             between is lost here. Give the --data-dir and --wal-dir that belong together, restore \
+             both from a backup, or remove this member from the cluster and add it again with an \
+             empty directory",
             store_path.display(),
             applied.0,
             wal_dir.display(),

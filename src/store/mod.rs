@@ -145,7 +145,16 @@ pub struct Loaded {
     pub empty: bool,
 }
 
-/// Opens the store file at `path`, creating it when it does not exist. See the module's header for
+/// Whether there is no store at `path`: no file, or an empty one, which holds as little. Our own
+/// files get their name when they are complete.
+///
+/// # Errors
+/// Faults of the disk.
+pub fn is_absent(disk: &dyn Disk, path: &Path) -> Result<bool, StoreError> {
+    Ok(!disk.exists(path)? || disk.open(path, FileKind::Store, Open::Read)?.len()? == 0)
+}
+
+/// Opens the store file at `path`, creating it when there is none. See the module's header for
 /// what happens after an unclean stop. Recovery of a killed process reads the allocator state of
 /// the last commit and takes milliseconds.
 ///
@@ -156,7 +165,7 @@ pub fn open(
     path: &Path,
     options: &Options,
 ) -> Result<(Writer, Shared, Loaded), StoreError> {
-    if !disk.exists(path)? {
+    if is_absent(&*disk, path)? {
         create(&*disk, path, options)?;
     }
     let file = disk.open(path, FileKind::Store, Open::ReadWrite)?;
