@@ -22,5 +22,6 @@ pub mod machine;
 pub mod node;
 
 pub mod admin;
-pub mod api;
 pub mod edge;
+
+pub mod api;

@@ -16,6 +16,8 @@ mod run;
 mod service;
 #[path = "main/text.rs"]
 mod text;
+#[path = "main/tls.rs"]
+mod tls;
 
 use assay::config::{Config, Parsed, parse};
 use assay::telemetry::logging;

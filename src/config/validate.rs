@@ -93,26 +93,31 @@ const MEMORY_SHARE: f64 = 0.6;
 /// Smallest request limit with which the node can still replicate its own commands.
 const REQUEST_MIN_BYTES: u64 = 4096;
 
-struct Reader<'a>(&'a Raw);
+pub(super) struct Reader<'a>(&'a Raw);
 
 impl Reader<'_> {
-    fn text(&self, name: &'static str) -> &str {
+    pub(super) fn text(&self, name: &'static str) -> &str {
         self.0.get(name).map_or("", |(text, _)| text.as_str())
     }
 
-    fn is_set(&self, name: &'static str) -> bool {
+    pub(super) fn is_set(&self, name: &'static str) -> bool {
         self.0.get(name).is_some_and(|(_, source)| *source != Source::Default)
     }
 
-    fn bad(&self, flag: &'static str, why: impl Into<String>) -> ConfigError {
+    pub(super) fn bad(&self, flag: &'static str, why: impl Into<String>) -> ConfigError {
         ConfigError::BadValue { flag, value: self.text(flag).to_string(), why: why.into() }
     }
 
-    fn number(&self, name: &'static str) -> Result<i64, ConfigError> {
+    pub(super) fn number(&self, name: &'static str) -> Result<i64, ConfigError> {
         value::number(self.text(name)).ok_or_else(|| self.bad(name, "a whole number is expected"))
     }
 
-    fn within(&self, name: &'static str, low: u64, high: u64) -> Result<u64, ConfigError> {
+    pub(super) fn within(
+        &self,
+        name: &'static str,
+        low: u64,
+        high: u64,
+    ) -> Result<u64, ConfigError> {
         let number = self.number(name)?;
         u64::try_from(number)
             .ok()
@@ -120,7 +125,7 @@ impl Reader<'_> {
             .ok_or_else(|| self.bad(name, format!("a number from {low} to {high} is expected")))
     }
 
-    fn boolean(&self, name: &'static str) -> Result<bool, ConfigError> {
+    pub(super) fn boolean(&self, name: &'static str) -> Result<bool, ConfigError> {
         value::boolean(self.text(name)).ok_or_else(|| self.bad(name, "true or false is expected"))
     }
 
@@ -138,7 +143,7 @@ impl Reader<'_> {
         Ok(if duration.is_zero() { when_zero } else { duration })
     }
 
-    fn list(&self, name: &'static str) -> Vec<String> {
+    pub(super) fn list(&self, name: &'static str) -> Vec<String> {
         let parts = self.text(name).split(',').map(str::trim).filter(|part| !part.is_empty());
         let list: Vec<String> = parts.map(str::to_string).collect();
         if list.is_empty() { vec!["*".to_string()] } else { list }
@@ -161,6 +166,7 @@ impl Config {
         }
         let name = read.text("name").to_string();
         let listen = listen(&read)?;
+        let tls = super::tls::tls(&read, &listen)?;
         let bootstrap = bootstrap(&read, &name, &listen)?;
         let log = log(&read)?;
         Ok(Config {
@@ -182,6 +188,7 @@ impl Config {
             metrics_listener_explicit: read.is_set("listen-metrics-urls"),
             name,
             listen,
+            tls,
             bootstrap,
             log,
         })
@@ -234,7 +241,7 @@ fn listen(read: &Reader<'_>) -> Result<Listen, ConfigError> {
     }
     for name in ["listen-client-urls", "listen-peer-urls", "listen-metrics-urls"] {
         for url in &read.urls(name)?.0 {
-            bindable(name, url)?;
+            bindable(url)?;
         }
     }
     for name in ["listen-client-urls", "advertise-client-urls"] {
@@ -253,13 +260,7 @@ fn listen(read: &Reader<'_>) -> Result<Listen, ConfigError> {
     })
 }
 
-fn bindable(name: &str, url: &ListenUrl) -> Result<(), ConfigError> {
-    if url.is_tls() {
-        return Err(ConfigError::Invalid(format!(
-            "--{name} asks for TLS ({url}), which this version does not serve yet; use http:// on \
-             a loopback or otherwise protected address"
-        )));
-    }
+fn bindable(url: &ListenUrl) -> Result<(), ConfigError> {
     let ip = url.host().parse::<std::net::IpAddr>().is_ok() || url.host() == "localhost";
     if !url.is_unix() && !ip {
         return Err(ConfigError::Invalid(format!("expected IP in URL for binding ({url})")));

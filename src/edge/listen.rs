@@ -3,6 +3,7 @@
 //! All addresses of a start are bound before the first one is served, so that a taken port is one
 //! clear error at start-up instead of a half-reachable node.
 
+use super::tls::Tls;
 use nix::sys::socket::{self, sockopt};
 use std::fs::Permissions;
 use std::io::{self, ErrorKind};
@@ -10,6 +11,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Connections that may wait for `accept`; the kernel cuts it to `net.core.somaxconn`. The 128 of
@@ -152,7 +154,10 @@ pub struct Bound {
     pub(super) socket: Socket,
     pub(super) url: String,
     pub(super) port: Port,
+    /// Whether plain HTTP, TLS or both were asked for.
+    pub(super) plain: bool,
     pub(super) tls: bool,
+    pub(super) secured: Option<Arc<Tls>>,
 }
 
 #[derive(Debug)]
@@ -186,6 +191,18 @@ impl Bound {
     /// Whether the scheme asks for TLS.
     pub fn is_tls(&self) -> bool {
         self.tls
+    }
+
+    /// Whether it asks for TLS and was not given what it needs for it.
+    pub fn lacks_certificate(&self) -> bool {
+        self.tls && self.secured.is_none()
+    }
+
+    /// Hands in what a socket that asks for TLS needs; others are left as they are.
+    pub fn secure(&mut self, tls: &Arc<Tls>) {
+        if self.tls {
+            self.secured = Some(Arc::clone(tls));
+        }
     }
 
     /// The bound TCP address (with the port the kernel chose for port zero).
@@ -241,7 +258,28 @@ pub fn bind(spec: &Spec) -> Result<Bound, ListenError> {
         Address::Unix(path) => bind_unix(&path),
     }
     .map_err(|source| ListenError::from_io(spec, source))?;
-    Ok(Bound { socket, url: spec.url.clone(), port: spec.port, tls })
+    let (url, port) = (spec.url.clone(), spec.port);
+    Ok(Bound { socket, url, port, plain: !tls, tls, secured: None })
+}
+
+/// Opens the sockets of several URLs. `http` and `https` on one address share a socket.
+///
+/// # Errors
+/// As [`bind`], for the first that cannot be opened.
+pub fn bind_all(specs: &[Spec]) -> Result<Vec<Bound>, ListenError> {
+    let mut all: Vec<(Address, Bound)> = Vec::new();
+    for spec in specs {
+        let (address, tls) = spec.parse()?;
+        // Port zero is another port every time.
+        let zero = matches!(&address, Address::Tcp(address) if address.ends_with(":0"));
+        let twin =
+            all.iter_mut().find(|(known, bound)| !zero && *known == address && bound.tls != tls);
+        match twin {
+            Some((_, bound)) => (bound.plain, bound.tls) = (true, true),
+            None => all.push((address, bind(spec)?)),
+        }
+    }
+    Ok(all.into_iter().map(|(_, bound)| bound).collect())
 }
 
 fn bind_tcp(address: &str) -> io::Result<Socket> {

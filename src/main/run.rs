@@ -1,7 +1,7 @@
 //! The life of the process between flags and exit code.
 
 use super::glue::{self, Health, Vars};
-use super::{gate, observe, service, text};
+use super::{gate, observe, service, text, tls};
 use assay::admin::{Access, Admin};
 use assay::api;
 use assay::config::{Config, LogOutput};
@@ -76,12 +76,17 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         tracing::warn!(%error, "cannot raise the limit of open files");
         1024
     });
+    for warning in config.tls.warnings(&config.listen) {
+        tracing::warn!("{warning}");
+    }
+    let refuse_tls = |error| Refusal::new(EXIT_CONFIGURATION, error);
+    let mut sides = tls::from_files(config).map_err(refuse_tls)?;
     let io = Arc::new(IoStats::new());
     let node_metrics = Arc::new(NodeMetrics::default());
     let metrics = Arc::new(Metrics::new());
     let runtimes = std::thread::available_parallelism().map_or(1, usize::from);
     let rpc = Arc::new(RpcStats::new(observe::methods()));
-    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons()));
+    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons(), observe::failures()));
     let edge = Edge::start(edge::Options {
         runtimes,
         limits: glue::edge_limits(config, fd_limit),
@@ -110,9 +115,11 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         node: OnceLock::new(),
         metrics: metrics.clone(),
     });
+    let in_use = Arc::new(OnceLock::new());
     metrics.set_state(Arc::new(observe::State {
         health: health.clone(),
         connections: edge.counters().clone(),
+        tls: in_use.clone(),
     }));
     let admin = Admin {
         health: health.clone(),
@@ -121,23 +128,37 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         access: Arc::new(Access {
             hosts: config.access.hosts.clone(),
             origins: config.access.origins.clone(),
-            tls: false,
+            is_encrypted: edge::is_encrypted,
         }),
-        trusted: assay::edge::from_this_machine,
+        trusted: edge::is_trusted,
     };
 
     // Sockets are bound before the data directory is touched: an address in use is then a clear
     // error without side effects. Clients are accepted once the node is ready.
-    let metrics_bound = bind_metrics(config)?;
+    let mut metrics_bound = bind_metrics(config)?;
     let metrics_urls: Vec<String> =
         metrics_bound.iter().map(|bound| bound.url().to_string()).collect();
-    let clients = bind("listen-client-urls", &config.listen.client, Port::Client)?;
-    let peers = bind("listen-peer-urls", &config.listen.peer, Port::Peer)?;
-    edge.serve(metrics_bound, |_, _| NoRpc::routes(admin.metrics_routes()));
+    let mut clients = bind("listen-client-urls", &config.listen.client, Port::Client)?;
+    let mut peers = bind("listen-peer-urls", &config.listen.peer, Port::Peer)?;
+    sides.secure(&mut metrics_bound);
+    let serve_metrics =
+        |bound: Vec<Bound>| edge.serve(bound, |_, _| NoRpc::routes(admin.metrics_routes()));
+    let (waiting, served): (Vec<_>, Vec<_>) =
+        metrics_bound.into_iter().partition(Bound::lacks_certificate);
+    serve_metrics(served);
 
     let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io));
     let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
+    tls::add_self_signed(&mut sides, config, &*disk).map_err(refuse_tls)?;
+    let mut waiting = waiting;
+    for bound in [&mut waiting, &mut clients, &mut peers] {
+        sides.secure(bound);
+    }
+    serve_metrics(waiting);
+    sides.follow_files(&edge.runtimes()[0]);
+    // Ignored only if it was set before, which cannot be.
+    let _ = in_use.set(sides);
     if let Err(error) = bench_disk::gate::adopt(&decision, &config.paths.data_dir) {
         tracing::warn!(%error, "cannot keep the disk verdict in the data directory");
     }
@@ -177,10 +198,8 @@ fn bind(
     urls: &assay::config::UrlList,
     port: Port,
 ) -> Result<Vec<Bound>, Refusal> {
-    glue::specs(flag, urls, port)
-        .iter()
-        .map(|spec| edge::bind(spec).map_err(|error| Refusal::new(EXIT_CONFIGURATION, error)))
-        .collect()
+    edge::bind_all(&glue::specs(flag, urls, port))
+        .map_err(|error| Refusal::new(EXIT_CONFIGURATION, error))
 }
 
 /// The metrics listener has a default address that another program may hold: then `/metrics` is
@@ -202,7 +221,9 @@ fn bind_metrics(config: &Config) -> Result<Vec<Bound>, Refusal> {
 fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
     let identity = node.handle.identity();
     for url in &config.listen.client.0 {
-        if url.is_loopback() {
+        if url.is_tls() {
+            tracing::info!(address = url.address(), "serving client traffic securely");
+        } else if url.is_loopback() {
             tracing::info!(address = url.address(), "serving client traffic insecurely");
         } else {
             tracing::warn!(
