@@ -3,12 +3,12 @@
 use super::glue::{self, Health, Vars};
 use super::ports::Ports;
 use super::signals::Signals;
-use super::{gate, observe, places, service, text};
+use super::{gate, observe, places, service, text, tls};
 use assay::admin::{Access, Admin};
 use assay::api;
 use assay::config::{Config, LogOutput};
 use assay::disk::{Disk, OsDisk};
-use assay::edge::{self, Edge, NoRpc};
+use assay::edge::{self, Bound, Edge, NoRpc};
 use assay::node::data_dir::DataDir;
 use assay::node::{self, Node, Progress};
 use assay::peer;
@@ -74,7 +74,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let runtimes = std::thread::available_parallelism().map_or(1, usize::from);
     let rpc = Arc::new(RpcStats::new(observe::methods()));
     let peer_stats = Arc::new(PeerStats::default());
-    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons()));
+    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons(), observe::failures()));
     let edge = Edge::start(edge::Options {
         runtimes,
         limits: glue::edge_limits(config, fd_limit),
@@ -89,6 +89,11 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     if config.paths.wal_dir_explicit {
         places::check("wal-dir", &config.paths.wal_dir).map_err(|error| refused(&error))?;
     }
+    for warning in config.tls.warnings(&config.listen) {
+        tracing::warn!("{warning}");
+    }
+    let refuse_tls = |error| Refusal::new(EXIT_CONFIGURATION, error);
+    let mut sides = tls::from_files(config).map_err(refuse_tls)?;
     let ports = Ports::reserve(config).map_err(|error| refused(&error))?;
     if config.gate.mode != "off" {
         tracing::info!(
@@ -134,9 +139,11 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         node: OnceLock::new(),
         metrics: metrics.clone(),
     });
+    let in_use = Arc::new(OnceLock::new());
     metrics.set_state(Arc::new(observe::State {
         health: health.clone(),
         connections: edge.counters().clone(),
+        tls: in_use.clone(),
     }));
     let admin = Admin {
         health: health.clone(),
@@ -145,25 +152,39 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         access: Arc::new(Access {
             hosts: config.access.hosts.clone(),
             origins: config.access.origins.clone(),
-            tls: false,
+            is_encrypted: edge::is_encrypted,
         }),
-        trusted: assay::edge::from_this_machine,
+        trusted: edge::is_trusted,
     };
 
     // Clients are accepted once the node is ready; until then their connections queue.
-    let ports = ports.listen(config).map_err(|error| refused(&error))?;
+    let mut ports = ports.listen(config).map_err(|error| refused(&error))?;
     let metrics_urls: Vec<String> =
         ports.metrics.iter().map(|bound| bound.url().to_string()).collect();
-    edge.serve(ports.metrics, |_, _| NoRpc::routes(admin.metrics_routes()));
+    sides.secure(&mut ports.metrics);
+    let serve_metrics =
+        |bound: Vec<Bound>| edge.serve(bound, |_, _| NoRpc::routes(admin.metrics_routes()));
+    let (waiting, served): (Vec<_>, Vec<_>) =
+        ports.metrics.into_iter().partition(Bound::lacks_certificate);
+    serve_metrics(served);
+
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io));
+    let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
+        .map_err(|error| Refusal::new(error.exit_code(), error))?;
+    tls::add_self_signed(&mut sides, config, &*disk).map_err(refuse_tls)?;
+    let mut waiting = waiting;
+    for bound in [&mut waiting, &mut ports.clients, &mut ports.peers] {
+        sides.secure(bound);
+    }
+    serve_metrics(waiting);
     let peer_service = peer::Service::default();
     edge.serve(ports.peers, |_, _| edge::Routes {
         rpc: Some(peer_service.server()),
         http: admin.peer_routes(),
     });
-
-    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io));
-    let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
-        .map_err(|error| Refusal::new(error.exit_code(), error))?;
+    sides.follow_files(&edge.runtimes()[0]);
+    // Ignored only if it was set before, which cannot be.
+    let _ = in_use.set(sides);
     if let Err(error) = bench_disk::gate::adopt(&decision, &config.paths.data_dir) {
         tracing::warn!(%error, "cannot keep the disk verdict in the data directory");
     }
@@ -229,7 +250,9 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
 fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
     let identity = node.handle.identity();
     for url in &config.listen.client.0 {
-        if url.is_loopback() {
+        if url.is_tls() {
+            tracing::info!(address = url.address(), "serving client traffic securely");
+        } else if url.is_loopback() {
             tracing::info!(address = url.address(), "serving client traffic insecurely");
         } else {
             tracing::warn!(

@@ -40,7 +40,7 @@ fn filled() -> Metrics {
         io: Arc::default(),
         node: Arc::default(),
         rpc: Arc::new(rpc),
-        conns: Arc::new(ConnStats::new(vec!["client"], vec!["done"])),
+        conns: Arc::new(ConnStats::new(vec!["client"], vec!["done"], vec!["gone"])),
         gate: GateState {
             state: "pass",
             states: vec!["pass", "fail"],
