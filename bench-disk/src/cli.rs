@@ -1,5 +1,6 @@
 //! Command line of the program: arguments, output, exit codes. One module per command.
 
+mod measuring;
 mod run;
 mod signals;
 mod terminal;

@@ -16,6 +16,7 @@
     reason = "the probe measures wall-clock latency of real files: it has its own file access and clock"
 )]
 
+pub mod consequence;
 pub mod env;
 pub mod finding;
 pub mod gate;
@@ -61,6 +62,9 @@ pub enum ProbeError {
         /// MiB that are available to this user.
         free: u64,
     },
+    /// The directory was removed or replaced during the measurement.
+    #[error("{} was removed or replaced while it was measured: nothing is known about it", .0.display())]
+    Vanished(PathBuf),
     /// Another probe of the same device did not finish in time.
     #[error("another probe of this device has been running for {} s: wait for it or end it", .0.as_secs())]
     Locked(Duration),
