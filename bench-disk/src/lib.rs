@@ -7,6 +7,7 @@
 //! - [`sampler`] produces the latencies: the real one writes as a node writes.
 //! - [`env`](mod@env) and [`identity`] say what lies under a path and recognise it later.
 //! - [`verdict`], [`lock`] and [`place`] keep the answer and make one probe per device enough.
+//! - [`sweep`], [`compare`] and [`powercut`] answer other questions than the verdict's.
 //! - [`gate`] is what a node calls before it opens its data directory; the `bench-disk` program
 //!   gives the same answer to people.
 //!
@@ -16,6 +17,7 @@
     reason = "the probe measures wall-clock latency of real files: it has its own file access and clock"
 )]
 
+pub mod compare;
 pub mod consequence;
 pub mod env;
 pub mod finding;
@@ -24,11 +26,13 @@ pub mod identity;
 pub mod judge;
 pub mod lock;
 pub mod place;
+pub mod powercut;
 pub mod probe;
 pub mod profile;
 pub mod report;
 pub mod sampler;
 pub mod stats;
+pub mod sweep;
 pub mod verdict;
 
 use std::io;

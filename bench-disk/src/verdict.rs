@@ -320,4 +320,4 @@ pub(crate) fn expiry(created: u64, identity: &Identity) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

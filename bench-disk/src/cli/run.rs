@@ -54,6 +54,9 @@ pub(crate) enum Failure {
     /// A node runs here.
     #[error("{} is held by a running node ({} is locked): stop it first", directory.display(), lock.display())]
     Live { directory: PathBuf, lock: PathBuf },
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Usage(String),
     #[error(transparent)]
     Probe(#[from] ProbeError),
     /// The result is known but could not be written.

@@ -95,7 +95,7 @@ impl Scratch {
 }
 
 /// Reserves blocks; file systems that cannot get the length alone.
-fn reserve(file: &File, length: u64) -> io::Result<()> {
+pub(crate) fn reserve(file: &File, length: u64) -> io::Result<()> {
     use nix::errno::Errno;
     use nix::fcntl::{FallocateFlags, fallocate};
     let signed = i64::try_from(length).map_err(io::Error::other)?;
