@@ -4,6 +4,8 @@
 //! flags ─► log ─► disk gate ─► metrics listener ─► data directory ─► node ─► client listener
 //! ```
 
+#[path = "main/drift.rs"]
+mod drift;
 #[path = "main/gate.rs"]
 mod gate;
 #[path = "main/glue.rs"]

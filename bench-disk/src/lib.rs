@@ -19,6 +19,7 @@
 
 pub mod compare;
 pub mod consequence;
+pub mod drift;
 pub mod env;
 pub mod finding;
 pub mod gate;

@@ -133,6 +133,12 @@ fn default_alpha() -> f64 {
     ALPHA
 }
 
+/// More than the allowed fraction of `n` samples exceeds, at 99 % confidence, with this design effect.
+pub fn too_many(n: u64, exceeded: u64, design: f64) -> bool {
+    let (n, k) = (n as f64 / design, exceeded as f64 / design);
+    k > 0.0 && beta_reg(k, n - k + 1.0, ALLOWED_FRACTION) < ALPHA
+}
+
 /// Independent samples without any exceedance that prove the limit.
 pub fn clean_samples(alpha: f64) -> u64 {
     (alpha.ln() / (1.0 - ALLOWED_FRACTION).ln()).ceil().max(1.0) as u64

@@ -17,3 +17,5 @@ pub mod process;
 pub mod raft_log;
 pub mod rpc;
 pub mod stage;
+pub mod sync_mix;
+pub mod window;
