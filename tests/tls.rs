@@ -1,4 +1,5 @@
 //! TLS on every listener, judged by real clients: etcdctl, HTTP over TLS, gRPC over TLS.
+#![allow(clippy::disallowed_methods, reason = "tests own their clocks and files")]
 
 #[path = "tls/auto.rs"]
 mod auto;

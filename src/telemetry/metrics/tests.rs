@@ -19,6 +19,13 @@ impl StateSource for Fixed {
                 ..NodeSample::default()
             }),
             connections: vec![("client", 3)],
+            certificates: vec![CertificateSample {
+                listener: "peer",
+                cert: "server",
+                issued: 1_700_000_000,
+                expires: 1_800_000_000,
+            }],
+            tls_files_rejected: vec![("peer", false)],
             ..StateSample::default()
         }
     }
