@@ -10,6 +10,8 @@ mod common;
 mod files;
 #[path = "tls/flags.rs"]
 mod flags;
+#[path = "tls/members.rs"]
+mod members;
 #[path = "tls/plaintext.rs"]
 mod plaintext;
 #[path = "tls/refused.rs"]

@@ -6,8 +6,9 @@
 //! port, a gRPC service and an HTTP router ([`Routes`]).
 //!
 //! ```text
-//! bind ──> Bound ──> Edge::serve ──> accept ──> [TLS] ──> sniff ──> HTTP/2 (guarded) ──┬─> Routes.rpc
-//!                                                            └────> HTTP/1 ────────────┴─> Routes.http
+//! reserve ──> Reserved ──> Bound ──> Edge::serve ──> accept ──> [TLS] ──> sniff
+//!     sniff ──> HTTP/2 (guarded) ──┬─> Routes.rpc
+//!       └─────> HTTP/1 ────────────┴─> Routes.http
 //! ```
 
 mod accept;
@@ -28,8 +29,10 @@ mod tests;
 
 pub use conn::{Closed, ConnInfo, Remote, from_this_machine, is_encrypted, is_trusted};
 pub use drain::Drained;
-pub use limits::{ConnObserver, Counters, Limits, NoObserver, connection_cap, raise_fd_limit};
-pub use listen::{Address, Bound, ListenError, Port, Spec, bind, bind_all};
+pub use limits::{
+    Caps, ConnObserver, Counters, FD_LIMIT_LEAST, Limits, NoObserver, raise_fd_limit,
+};
+pub use listen::{Address, Bound, ListenError, Port, Reserved, Spec, bind, reserve};
 pub use route::{NoRpc, Routes, Rpc};
 pub use runtime::{Edge, Options};
 pub use tls::{Failure, Tls, TlsError};
