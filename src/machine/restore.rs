@@ -123,7 +123,7 @@ impl Machine {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), MachineError> {
         let (loaded, rows, exchange) = swapped.into_parts();
-        let fresh = Self::restore(loaded, rows, self.options.clone(), progress)?;
+        let fresh = Self::restore(loaded, rows, self.options, progress)?;
         // In this order: whoever chooses revisions by the new index finds their rows in the old
         // view or, above it, in the new one; whoever reads at a revision that is gone is told by
         // the index and tries again.
