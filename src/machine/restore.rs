@@ -9,7 +9,8 @@ use crate::mvcc::{
     Charge, FIRST_REVISION, KeyIndex, KeyValue, NEVER_COMPACTED, Revision, Rows, RowsError,
 };
 use crate::store::{
-    Batch, Loaded, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Shared, Table, row_footprint,
+    Batch, Loaded, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Shared, Swapped, Table,
+    row_footprint,
 };
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -106,6 +107,45 @@ impl Machine {
         }
         machine.publish();
         Ok(machine)
+    }
+}
+
+impl Machine {
+    /// Takes over the state of a store file that was exchanged, as if restored from it, and makes
+    /// it visible to the readers that exist. The state may only go forward: everything that a
+    /// reader saw is in it, or compacted.
+    ///
+    /// # Errors
+    /// See [`MachineError`]; the node stops.
+    pub fn install(
+        &mut self,
+        swapped: Swapped,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), MachineError> {
+        let (loaded, rows, exchange) = swapped.into_parts();
+        let fresh = Self::restore(loaded, rows, self.options, progress)?;
+        // In this order: whoever chooses revisions by the new index finds their rows in the old
+        // view or, above it, in the new one; whoever reads at a revision that is gone is told by
+        // the index and tries again.
+        std::mem::swap(&mut *self.index.write(), &mut *fresh.index.write());
+        std::mem::swap(&mut *self.leases.write(), &mut *fresh.leases.write());
+        exchange.publish(&self.store);
+        self.applied = fresh.applied;
+        self.revision = fresh.revision;
+        self.compacted = fresh.compacted;
+        self.members = fresh.members;
+        self.alarms = fresh.alarms;
+        self.cluster_version = fresh.cluster_version;
+        self.downgrade = fresh.downgrade;
+        self.auth = fresh.auth;
+        self.sizes = fresh.sizes;
+        self.history = fresh.history;
+        self.batch = fresh.batch;
+        self.taken = fresh.taken;
+        self.tables_changed = true;
+        self.published.set_finished(fresh.published.finished());
+        self.publish();
+        Ok(())
     }
 }
 

@@ -71,6 +71,9 @@ impl WalThread {
                         entries += batch.entries.len();
                         last = Some(batch.number);
                     }
+                    WalInput::Reset { base, hard_state } => {
+                        check(self.wal.reset(base, convert::hard_state(hard_state)));
+                    }
                     WalInput::Truncate { index } => truncate = Some(index),
                     WalInput::Stop => stop = true,
                 }
