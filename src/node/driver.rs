@@ -116,8 +116,7 @@ impl Turns<NodeInput> for Seated {
     }
 
     fn turn(&mut self, taker: Taker, inputs: &mut Vec<NodeInput>) -> bool {
-        let stop =
-            self.state.turn(self.heartbeat_ns, inputs, &mut self.events, &mut self.effects);
+        let stop = self.state.turn(self.heartbeat_ns, inputs, &mut self.events, &mut self.effects);
         // The WAL thread offers to apply by itself.
         if std::mem::take(&mut self.state.apply_waits) && taker != Taker::Wal {
             self.state.driver.inner.apply.wake();

@@ -355,9 +355,8 @@ impl Rows for Snapshot {
         for (ix, &at) in durable.iter().enumerate() {
             let next = durable.get(ix + 1).map(|&next| revisions[next]);
             let found = cursor.row(revisions[at], next);
-            rows[at] = found
-                .map_err(|error| self.shared.rows_fault(&error))?
-                .ok_or(RowsError::Missing)?;
+            rows[at] =
+                found.map_err(|error| self.shared.rows_fault(&error))?.ok_or(RowsError::Missing)?;
         }
         for &at in pending {
             rows[at] = self.row(revisions[at])?;
