@@ -19,9 +19,11 @@ pub mod store;
 pub mod wal;
 
 pub mod machine;
+pub mod peer;
 
 pub mod node;
 
 pub mod admin;
-pub mod api;
 pub mod edge;
+
+pub mod api;

@@ -4,6 +4,8 @@
 //! flags ─► log ─► signals ─► paths and ports ─► disk gate ─► listeners ─► data directory ─► node ─► clients
 //! ```
 
+#[path = "main/drift.rs"]
+mod drift;
 #[path = "main/gate.rs"]
 mod gate;
 #[path = "main/glue.rs"]
@@ -24,6 +26,8 @@ mod settle;
 mod signals;
 #[path = "main/text.rs"]
 mod text;
+#[path = "main/tls.rs"]
+mod tls;
 
 use assay::config::{Config, ConfigError, Parsed, parse};
 use assay::telemetry::logging;

@@ -6,6 +6,7 @@
 //! A Unix socket has a file, which must not be left behind by a start that is refused; it is only
 //! looked at, and made by [`Reserved::listen`].
 
+use super::tls::Tls;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage, sockopt};
 use std::fs::Permissions;
 use std::io::{self, ErrorKind};
@@ -14,6 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Connections that may wait for `accept`; the kernel cuts it to `net.core.somaxconn`. The 128 of
@@ -158,7 +160,10 @@ pub struct Bound {
     pub(super) socket: Socket,
     pub(super) url: String,
     pub(super) port: Port,
+    /// Whether plain HTTP, TLS or both were asked for.
+    pub(super) plain: bool,
     pub(super) tls: bool,
+    pub(super) secured: Option<Arc<Tls>>,
 }
 
 #[derive(Debug)]
@@ -192,6 +197,18 @@ impl Bound {
     /// Whether the scheme asks for TLS.
     pub fn is_tls(&self) -> bool {
         self.tls
+    }
+
+    /// Whether it asks for TLS and was not given what it needs for it.
+    pub fn lacks_certificate(&self) -> bool {
+        self.tls && self.secured.is_none()
+    }
+
+    /// Hands in what a socket that asks for TLS needs; others are left as they are.
+    pub fn secure(&mut self, tls: &Arc<Tls>) {
+        if self.tls {
+            self.secured = Some(Arc::clone(tls));
+        }
     }
 
     /// The bound TCP address (with the port the kernel chose for port zero).
@@ -240,7 +257,9 @@ impl Spec {
 #[derive(Debug)]
 pub struct Reserved {
     spec: Spec,
+    address: Address,
     place: Place,
+    plain: bool,
     tls: bool,
 }
 
@@ -250,15 +269,25 @@ enum Place {
     Unix(PathBuf),
 }
 
-/// Takes the address without listening on it; `others` were taken before by this start.
+/// Takes the address without listening on it and adds it to `others`, which were taken before by
+/// this start. `http` and `https` on one address share a socket.
 ///
 /// # Errors
 /// A [`ListenError`] that names the flag, the address and what to do.
-pub fn reserve(spec: &Spec, others: &[Reserved]) -> Result<Reserved, ListenError> {
+pub fn reserve(spec: &Spec, others: &mut Vec<Reserved>) -> Result<(), ListenError> {
     let (address, tls) = spec.parse()?;
-    let place = match address {
-        Address::Tcp(address) => reserve_tcp(&address, spec.reuse_port),
-        Address::Unix(path) => reserve_unix(&path),
+    // Port zero is another port every time.
+    let zero = matches!(&address, Address::Tcp(address) if address.ends_with(":0"));
+    let twin = others.iter_mut().find(|other| {
+        !zero && other.address == address && other.spec.port == spec.port && other.tls != tls
+    });
+    if let Some(twin) = twin {
+        (twin.plain, twin.tls) = (true, true);
+        return Ok(());
+    }
+    let place = match &address {
+        Address::Tcp(address) => reserve_tcp(address, spec.reuse_port),
+        Address::Unix(path) => reserve_unix(path),
     }
     .map_err(|source| ListenError::from_io(spec, source))?;
     // Two sockets that do not listen may hold one address; the kernel refuses only the second
@@ -266,7 +295,8 @@ pub fn reserve(spec: &Spec, others: &[Reserved]) -> Result<Reserved, ListenError
     if others.iter().any(|other| other.place.collides(&place)) {
         return Err(ListenError::from_io(spec, ErrorKind::AddrInUse.into()));
     }
-    Ok(Reserved { spec: spec.clone(), place, tls })
+    others.push(Reserved { spec: spec.clone(), place, address, plain: !tls, tls });
+    Ok(())
 }
 
 /// Takes the address and listens on it.
@@ -274,7 +304,9 @@ pub fn reserve(spec: &Spec, others: &[Reserved]) -> Result<Reserved, ListenError
 /// # Errors
 /// As [`reserve`].
 pub fn bind(spec: &Spec) -> Result<Bound, ListenError> {
-    reserve(spec, &[])?.listen()
+    let mut reserved = Vec::with_capacity(1);
+    reserve(spec, &mut reserved)?;
+    reserved.swap_remove(0).listen()
 }
 
 impl Reserved {
@@ -288,13 +320,13 @@ impl Reserved {
     /// # Errors
     /// As [`reserve`]: another process may have been faster to listen.
     pub fn listen(self) -> Result<Bound, ListenError> {
-        let Self { spec, place, tls } = self;
+        let Self { spec, place, plain, tls, .. } = self;
         let socket = match place {
             Place::Tcp(socket, _) => listen_tcp(socket),
             Place::Unix(path) => bind_unix(&path),
         }
         .map_err(|source| ListenError::from_io(&spec, source))?;
-        Ok(Bound { socket, url: spec.url, port: spec.port, tls })
+        Ok(Bound { socket, url: spec.url, port: spec.port, plain, tls, secured: None })
     }
 }
 

@@ -28,7 +28,7 @@ impl Ports {
             ("listen-metrics-urls", &listen.metrics, Port::Metrics),
         ] {
             for spec in glue::specs(flag, urls, port, listen.reuse_port) {
-                taken.extend(optional(config, port, edge::reserve(&spec, &taken))?);
+                optional(config, port, edge::reserve(&spec, &mut taken))?;
             }
         }
         Ok(Self(taken))

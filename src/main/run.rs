@@ -1,21 +1,24 @@
 //! The life of the process between flags and exit code.
 
+use super::drift::DiskDrift;
 use super::glue::{self, Health, Vars};
 use super::ports::Ports;
 use super::settle::Settle;
 use super::signals::Signals;
-use super::{gate, observe, places, service, text};
+use super::{gate, observe, places, service, text, tls};
 use assay::admin::{Access, Admin};
 use assay::api;
 use assay::config::{Config, LogOutput};
 use assay::disk::{Disk, OsDisk};
-use assay::edge::{self, Edge, NoRpc};
+use assay::edge::{self, Bound, Edge, NoRpc};
 use assay::node::data_dir::DataDir;
 use assay::node::{self, Node, Progress};
+use assay::peer;
 use assay::telemetry::io::IoStats;
 use assay::telemetry::logging;
 use assay::telemetry::metrics::{GateReading, GateState, Metrics, Sources};
 use assay::telemetry::node_metrics::NodeMetrics;
+use assay::telemetry::peer_stats::PeerStats;
 use assay::telemetry::rpc::{ConnStats, RpcStats};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
@@ -73,7 +76,8 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     }
     let runtimes = std::thread::available_parallelism().map_or(1, usize::from);
     let rpc = Arc::new(RpcStats::new(observe::methods()));
-    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons()));
+    let peer_stats = Arc::new(PeerStats::default());
+    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons(), observe::failures()));
     let edge = Edge::start(edge::Options {
         runtimes,
         limits: glue::edge_limits(config, fd_limit),
@@ -88,6 +92,11 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     if config.paths.wal_dir_explicit {
         places::check("wal-dir", &config.paths.wal_dir).map_err(|error| refused(&error))?;
     }
+    for warning in config.tls.warnings(&config.listen) {
+        tracing::warn!("{warning}");
+    }
+    let refuse_tls = |error| Refusal::new(EXIT_CONFIGURATION, error);
+    let mut sides = tls::from_files(config).map_err(refuse_tls)?;
     let ports = Ports::reserve(config).map_err(|error| refused(&error))?;
     if config.gate.mode != "off" {
         tracing::info!(
@@ -136,36 +145,76 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         node: OnceLock::new(),
         metrics: metrics.clone(),
     });
+    let in_use = Arc::new(OnceLock::new());
     metrics.set_state(Arc::new(observe::State {
         health: health.clone(),
         connections: edge.counters().clone(),
+        tls: in_use.clone(),
+        drift: DiskDrift::new(
+            io.clone(),
+            u64::try_from(config.gate.p99.as_nanos()).unwrap_or(u64::MAX),
+            decision.verdict.as_ref(),
+        ),
     }));
     let admin = Admin {
         health: health.clone(),
         metrics: Arc::new(glue::Exposition(metrics)),
-        debug: Arc::new(Vars(health.clone())),
+        debug: Arc::new(Vars { health: health.clone(), io: io.clone() }),
         access: Arc::new(Access {
             hosts: config.access.hosts.clone(),
             origins: config.access.origins.clone(),
-            tls: false,
+            is_encrypted: edge::is_encrypted,
         }),
-        trusted: assay::edge::from_this_machine,
+        trusted: edge::is_trusted,
     };
 
     // Clients are accepted once the node is ready; until then their connections queue.
-    let ports = ports.listen(config).map_err(|error| refused(&error))?;
+    let mut ports = ports.listen(config).map_err(|error| refused(&error))?;
     let metrics_urls: Vec<String> =
         ports.metrics.iter().map(|bound| bound.url().to_string()).collect();
-    edge.serve(ports.metrics, |_, _| NoRpc::routes(admin.metrics_routes()));
+    sides.secure(&mut ports.metrics);
+    let serve_metrics =
+        |bound: Vec<Bound>| edge.serve(bound, |_, _| NoRpc::routes(admin.metrics_routes()));
+    let (waiting, served): (Vec<_>, Vec<_>) =
+        ports.metrics.into_iter().partition(Bound::lacks_certificate);
+    serve_metrics(served);
 
     let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io.clone()));
     let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
+    tls::add_self_signed(&mut sides, config, &*disk).map_err(refuse_tls)?;
+    let mut waiting = waiting;
+    for bound in [&mut waiting, &mut ports.clients, &mut ports.peers] {
+        sides.secure(bound);
+    }
+    serve_metrics(waiting);
+    let peer_service = peer::Service::default();
+    edge.serve(ports.peers, |_, _| edge::Routes {
+        rpc: Some(peer_service.server()),
+        http: admin.peer_routes(),
+    });
+    sides.follow_files(&edge.runtimes()[0]);
+    // Ignored only if it was set before, which cannot be.
+    let _ = in_use.set(sides);
     if let Err(error) = bench_disk::gate::adopt(&decision, &config.paths.data_dir) {
         tracing::warn!(%error, "cannot keep the disk verdict in the data directory");
     }
-    let parts =
-        node::Parts { disk, metrics: node_metrics, progress: progress.clone(), runtimes, dir };
+    let joined = match dir.format {
+        Some(_) => None,
+        None => first
+            .block_on(node::join(config))
+            .map_err(|error| Refusal::new(error.exit_code(), error))?,
+    };
+    let parts = node::Parts {
+        disk,
+        metrics: node_metrics,
+        progress: progress.clone(),
+        runtimes,
+        dir,
+        network: edge.runtimes().to_vec(),
+        peer_stats,
+        joined,
+    };
     let mut node =
         node::start(config, parts).map_err(|error| Refusal::new(error.exit_code(), error))?;
     for (lane, runtime) in node.lanes.drain(..).zip(edge.runtimes()) {
@@ -176,30 +225,47 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     }
     // Ignored only if it was set before, which cannot be.
     let _ = health.node.set(node.handle.clone());
-    first
-        .block_on(node::publish(&node.handle, config))
-        .map_err(|error| Refusal::new(74, format!("cannot publish this member: {error}")))?;
+    peer_service.begin(node.handle.peers(), node.handle.local());
+    // The member takes part from here on, so a signal stops it in order; before, there was nothing
+    // to put in order.
+    signals.serve();
+    let mut ended = node.handle.ended();
+    let published = first.block_on(async {
+        tokio::select! {
+            published = node::publish(&node.handle, config) => Some(published),
+            () = signals.wait(&mut ended) => None,
+        }
+    });
+    match published {
+        Some(Ok(())) => {}
+        Some(Err(error)) => {
+            return Err(Refusal::new(74, format!("cannot publish this member: {error}")));
+        }
+        None => {
+            stop(edge, node, &first);
+            return Ok(());
+        }
+    }
     progress.enter("serve");
     let api = api::node_service(&node.handle, Arc::new(observe::Calls(rpc)));
     edge.serve(ports.clients, |_, _| edge::Routes {
         rpc: Some(api.clone()),
         http: admin.client_routes(Default::default()),
     });
-    edge.serve(ports.peers, |_, _| NoRpc::routes(admin.peer_routes()));
-    // Before the node says that it is ready: whoever waits for that line may send one at once.
-    signals.serve();
     ready(config, &decision.summary, &node, &metrics_urls);
     let data_dir = config.paths.data_dir.clone();
     Settle { decision, limit: config.gate.p99, data_dir, io, reading }.start();
-    signals.wait();
-    stop(edge, node);
+    first.block_on(signals.wait(&mut ended));
+    stop(edge, node, &first);
     Ok(())
 }
 
 fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
     let identity = node.handle.identity();
     for url in &config.listen.client.0 {
-        if url.is_loopback() {
+        if url.is_tls() {
+            tracing::info!(address = url.address(), "serving client traffic securely");
+        } else if url.is_loopback() {
             tracing::info!(address = url.address(), "serving client traffic insecurely");
         } else {
             tracing::warn!(
@@ -216,7 +282,7 @@ fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
     service::notify("READY=1\nSTATUS=serving");
 }
 
-fn stop(edge: Edge, node: Node) {
+fn stop(edge: Edge, node: Node, runtime: &tokio::runtime::Handle) {
     service::notify("STOPPING=1");
     let mut threads = node::Threads::default();
     // A sync that hangs cannot be interrupted; the log and the store are safe to kill.
@@ -227,6 +293,8 @@ fn stop(edge: Edge, node: Node) {
     if let Err(error) = watchdog {
         tracing::warn!(%error, "stopping without a deadline");
     }
+    // Before anything closes: clients of the cluster then wait for nobody.
+    runtime.block_on(node.handle.hand_over());
     node.announce_stop();
     let drained = edge.drain(DRAIN);
     tracing::info!(open = drained.open, cut = drained.cut, "closed client connections");

@@ -7,8 +7,9 @@
 //! |---|---|
 //! | gate | the probe is told to end; it takes its files with it |
 //! | start | the process ends at once: log and store are safe to kill, and a replay can be long |
-//! | serving | the node stops in order |
+//! | taking part | the node stops in order |
 
+use assay::node::End;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -25,19 +26,13 @@ pub(crate) struct Signals {
     pub(crate) interrupt: Arc<AtomicBool>,
     starting: Arc<AtomicBool>,
     arrived: watch::Receiver<bool>,
-    runtime: Handle,
 }
 
 impl Signals {
     /// Installs the handlers; `runtime` waits for the signals.
     pub(crate) fn listen(runtime: &Handle) -> Self {
         let (sender, arrived) = watch::channel(false);
-        let signals = Self {
-            interrupt: Arc::default(),
-            starting: Arc::default(),
-            arrived,
-            runtime: runtime.clone(),
-        };
+        let signals = Self { interrupt: Arc::default(), starting: Arc::default(), arrived };
         let _inside = runtime.enter();
         match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
             (Ok(term), Ok(int)) => {
@@ -68,16 +63,23 @@ impl Signals {
         !self.interrupt.load(SeqCst)
     }
 
-    /// The node serves: from now on [`Signals::wait`] ends it.
+    /// The node takes part: from now on [`Signals::wait`] ends it.
     pub(crate) fn serve(&self) {
         self.starting.store(false, SeqCst);
     }
 
-    /// Waits for a signal.
-    pub(crate) fn wait(mut self) {
-        let runtime = self.runtime.clone();
-        // An error means that the task is gone, which is an end as well.
-        let _ = runtime.block_on(self.arrived.wait_for(|arrived| *arrived));
+    /// Waits for a signal, or for a reason of the node's own to end.
+    pub(crate) async fn wait(&self, ended: &mut watch::Receiver<Option<End>>) {
+        let mut arrived = self.arrived.clone();
+        tokio::select! {
+            // An error means that the task is gone, which is an end as well.
+            _ = arrived.wait_for(|arrived| *arrived) => {}
+            _ = ended.wait_for(Option::is_some) => tracing::warn!(
+                "this member was removed from the cluster and stops; to bring it back, run `member \
+                 add` and start it with an empty data directory and \
+                 --initial-cluster-state=existing"
+            ),
+        }
     }
 }
 

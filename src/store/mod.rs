@@ -38,6 +38,7 @@
 
 mod backend;
 mod batch;
+mod fetch;
 mod pending;
 mod tables;
 #[cfg(test)]
@@ -57,6 +58,7 @@ use tables::{STATE, STATE_APPLIED, STATE_CONF, STATE_FORMAT, STATE_REVISION};
 use crate::disk::{Disk, Fault, File, Open};
 use crate::telemetry::io::FileKind;
 
+pub use backend::Room;
 pub use batch::{Batch, CommitStats, DROPPED_PER_BATCH, Writer};
 pub use pending::Pending;
 pub use tables::{
@@ -69,18 +71,20 @@ pub use view::{Shared, Snapshot, View, ViewAges};
 pub const DEFAULT_CACHE_BYTES: usize = 64 << 20;
 
 /// How to open the store.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Memory for cached pages, bytes.
     pub cache_bytes: usize,
     /// The previous run ended in order (the log ends with its clean marker), so cached pages may
     /// be trusted. When in doubt, `false`.
     pub clean: bool,
+    /// Who waits for room on a full file system; without one a full file system is an error.
+    pub room: Option<Arc<dyn Room>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: DEFAULT_CACHE_BYTES, clean: false }
+        Self { cache_bytes: DEFAULT_CACHE_BYTES, clean: false, room: None }
     }
 }
 
@@ -184,7 +188,7 @@ fn engine_open(
     traffic: &Arc<Traffic>,
     options: &Options,
 ) -> Result<Database, StoreError> {
-    let backend = Backend::new(file, Arc::clone(traffic))?;
+    let backend = Backend::new(file, Arc::clone(traffic), options.room.clone())?;
     Builder::new()
         .set_cache_size(options.cache_bytes)
         .create_with_backend(backend)

@@ -40,7 +40,7 @@ fn filled() -> Metrics {
         io: Arc::default(),
         node: Arc::default(),
         rpc: Arc::new(rpc),
-        conns: Arc::new(ConnStats::new(vec!["client"], vec!["done"])),
+        conns: Arc::new(ConnStats::new(vec!["client"], vec!["done"], vec!["gone"])),
         gate: GateState {
             reading: Arc::new(Mutex::new(GateReading { state: "pass", p99_seconds: Some(0.002) })),
             states: vec!["pass", "fail"],
