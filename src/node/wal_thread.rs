@@ -49,7 +49,7 @@ pub(super) fn weight(batch: &crate::consensus::Batch) -> usize {
 fn is_urgent(input: &WalInput) -> bool {
     match input {
         WalInput::Persist(batch) => batch.sync || !batch.entries.is_empty(),
-        WalInput::Truncate { .. } | WalInput::Stop => true,
+        WalInput::Reset { .. } | WalInput::Truncate { .. } | WalInput::Stop => true,
     }
 }
 
