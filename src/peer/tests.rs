@@ -2,7 +2,7 @@
 
 use super::identity::Identity;
 use super::queue::Queue;
-use super::{Address, Answering, Local, Peers, Service};
+use super::{Address, Answering, Dialer, Local, Peers, Service};
 use crate::consensus::{NodeId, Wire, WireKind};
 use crate::edge;
 use crate::proto::peer as pb;
@@ -133,7 +133,8 @@ fn serve(cluster_id: u64) -> Served {
     };
     let edge = edge::Edge::start(options).expect("edge");
     let url = "http://127.0.0.1:0".to_string();
-    let spec = edge::Spec { flag: "listen-peer-urls", url, port: edge::Port::Peer };
+    let (flag, port) = ("listen-peer-urls", edge::Port::Peer);
+    let spec = edge::Spec { flag, url, port, reuse_port: false };
     let bound = edge::bind(&spec).expect("bind");
     let url = format!("http://{}", bound.local_addr().expect("an address"));
     let told = Arc::new(Told::default());
