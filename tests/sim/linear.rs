@@ -173,7 +173,8 @@ mod tests {
         assert_eq!(check(&overlapping), Verdict::Linearizable);
         let late = [unknown(0, Action::Put(1)), get(1, 2, None), get(5, 6, Some(1))];
         assert_eq!(check(&late), Verdict::Linearizable);
-        let deleted = [put(0, 1, 1), unknown(2, Action::Delete), get(3, 4, Some(1)), get(5, 6, None)];
+        let deleted =
+            [put(0, 1, 1), unknown(2, Action::Delete), get(3, 4, Some(1)), get(5, 6, None)];
         assert_eq!(check(&deleted), Verdict::Linearizable);
         let cas = [
             put(0, 1, 1),
@@ -211,12 +212,8 @@ mod tests {
     #[test]
     fn refuses_a_value_from_nowhere_and_one_that_comes_back() {
         assert_eq!(check(&[get(0, 1, Some(7))]), Verdict::NotLinearizable);
-        let back = [
-            unknown(0, Action::Put(1)),
-            get(1, 2, Some(1)),
-            put(3, 4, 2),
-            get(5, 6, Some(1)),
-        ];
+        let back =
+            [unknown(0, Action::Put(1)), get(1, 2, Some(1)), put(3, 4, 2), get(5, 6, Some(1))];
         assert_eq!(check(&back), Verdict::NotLinearizable);
     }
 

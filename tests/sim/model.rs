@@ -380,9 +380,7 @@ impl Model {
         // At or below the compaction: only what is the newest put of its key today.
         let newest = |row: &Row| {
             !row.tombstone
-                && !self
-                    .of_key(&row.key)
-                    .any(|other| (other.main, other.sub) > (row.main, row.sub))
+                && !self.of_key(&row.key).any(|other| (other.main, other.sub) > (row.main, row.sub))
         };
         Some(self.hash_rows(|row| row.main > self.compact || newest(row)))
     }

@@ -15,9 +15,17 @@ use super::snapshot::Rows;
 pub enum Packet {
     Message(Bytes),
     /// The message of a snapshot with its rows, and the life of the sender that waits.
-    Snapshot { wire: Bytes, rows: Arc<Rows>, life: u64 },
+    Snapshot {
+        wire: Bytes,
+        rows: Arc<Rows>,
+        life: u64,
+    },
     /// Outcome of a snapshot, for the life of the member that sent it.
-    Outcome { peer: u64, ok: bool, life: u64 },
+    Outcome {
+        peer: u64,
+        ok: bool,
+        life: u64,
+    },
 }
 
 /// What became of a packet that was handed to the network.
@@ -108,7 +116,8 @@ impl Network {
             first = first.max((*last + 1).saturating_sub(now));
             *last = now + first;
         }
-        let doubles = kind.is_some_and(|kind| kind != WireKind::Propose && kind != WireKind::Snapshot)
+        let doubles = kind
+            .is_some_and(|kind| kind != WireKind::Propose && kind != WireKind::Snapshot)
             && self.rng.below(1_000) < self.duplicate_permille;
         self.doubled += u64::from(doubles);
         let second = doubles.then(|| first + self.delay());

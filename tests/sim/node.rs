@@ -335,8 +335,7 @@ impl Node {
             self.hub.publish(&batch, &self.reader, &mut self.queues).map_err(broken)?;
         }
         self.hub.flush(&mut self.queues);
-        self.catching_up =
-            self.hub.catch_up(&self.reader, &mut self.queues).map_err(broken)?;
+        self.catching_up = self.hub.catch_up(&self.reader, &mut self.queues).map_err(broken)?;
         self.hub.flush(&mut self.queues);
         Ok(())
     }

@@ -113,7 +113,10 @@ impl Oracle {
         let id = request.header.map_or(0, |header| header.id);
         let twice = self.requests.insert(id, index);
         check!(twice.is_none(), "request {id} is in the log at {twice:?} and at {index}");
-        check!(!self.refused.contains(&id), "request {id} was refused and is in the log at {index}");
+        check!(
+            !self.refused.contains(&id),
+            "request {id} was refused and is in the log at {index}"
+        );
         if let Some(grant) = &request.lease_grant
             && answer.starts_with("grant")
         {
@@ -166,7 +169,10 @@ impl Oracle {
         let Some(&index) = self.requests.get(&request) else {
             return Err(Violation(format!("request {request} is answered and not committed")));
         };
-        check!(index > floor, "request {request} is at {index}, it began after {floor} was answered");
+        check!(
+            index > floor,
+            "request {request} is at {index}, it began after {floor} was answered"
+        );
         self.acked = self.acked.max(index);
         self.acked_count += 1;
         self.known_revision = self.known_revision.max(self.revision_at(index));

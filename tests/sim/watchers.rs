@@ -9,9 +9,9 @@ use assay::watch::{Create, Delivery, Load, Outbox, StreamId};
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::model::{Kv, Model, within};
 use super::broken::Broken;
 use super::frame::{Verdict, Violation};
+use super::model::{Kv, Model, within};
 use crate::check;
 
 /// Queues of the streams, as the edge keeps them.

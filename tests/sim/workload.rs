@@ -168,19 +168,19 @@ fn get_register(at: u64) -> RequestOp {
 /// A register's request. A comparison always answers what it found.
 pub fn write_register(at: u64, action: Action) -> InternalRaftRequest {
     let mut request = InternalRaftRequest::default();
-    let put = |value| PutRequest { key: register(at), value: number_text(value), ..Default::default() };
+    let put =
+        |value| PutRequest { key: register(at), value: number_text(value), ..Default::default() };
     match action {
         Action::Put(value) => request.put = Some(put(value)),
         Action::Delete => {
             let key = register(at);
-            request.delete_range = Some(DeleteRangeRequest { key, prev_kv: true, ..Default::default() });
+            request.delete_range =
+                Some(DeleteRangeRequest { key, prev_kv: true, ..Default::default() });
         }
         Action::Cas(expected, value) => {
             let (target, union) = match expected {
                 None => (CompareTarget::Version, TargetUnion::Version(0)),
-                Some(expected) => {
-                    (CompareTarget::Value, TargetUnion::Value(number_text(expected)))
-                }
+                Some(expected) => (CompareTarget::Value, TargetUnion::Value(number_text(expected))),
             };
             let compare = Compare {
                 result: CompareResult::Equal as i32,

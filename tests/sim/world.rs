@@ -28,7 +28,6 @@ use super::watchers::Watcher;
 use clients::{Client, Reading};
 use lives::{Armed, replace_log};
 
-
 /// Clients go on for this many election timeouts after the faults have stopped: within the first
 /// ten of them progress must be made.
 const PROGRESS_ELECTIONS: u64 = 10;
@@ -59,8 +58,16 @@ enum Turn {
 
 #[derive(Debug)]
 enum Event {
-    Turn { at: usize, life: u64, turn: Turn },
-    Arrive { from: usize, to: usize, packet: Packet },
+    Turn {
+        at: usize,
+        life: u64,
+        turn: Turn,
+    },
+    Arrive {
+        from: usize,
+        to: usize,
+        packet: Packet,
+    },
     Client(usize),
     /// The client gives up its request of this number.
     Timeout(usize, u64),

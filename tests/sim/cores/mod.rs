@@ -39,7 +39,11 @@ fn seeds_until_caught(scenario: &Scenario, rule: BrokenRule, limit: u64) -> u64 
 
 #[test]
 fn three_cores_elect_a_leader_and_commit_a_thousand_entries() {
-    let report = all_rules_kept("sim::cores::three_cores_elect_a_leader_and_commit_a_thousand_entries", &Scenario::three(), 200);
+    let report = all_rules_kept(
+        "sim::cores::three_cores_elect_a_leader_and_commit_a_thousand_entries",
+        &Scenario::three(),
+        200,
+    );
     assert!(report.least_commands >= 1_000, "{report:?}");
     assert!(report.crashes > 0 && report.snapshots > 0 && report.reads > 0, "{report:?}");
     assert!(report.truncations > 0 && report.leaders > 0, "{report:?}");
@@ -47,19 +51,28 @@ fn three_cores_elect_a_leader_and_commit_a_thousand_entries() {
 
 #[test]
 fn members_change_through_joint_configurations() {
-    let report = all_rules_kept("sim::cores::members_change_through_joint_configurations", &Scenario::changing(), 60);
+    let report = all_rules_kept(
+        "sim::cores::members_change_through_joint_configurations",
+        &Scenario::changing(),
+        60,
+    );
     assert!(report.changes > 0 && report.snapshots > 0, "{report:?}");
 }
 
 #[test]
 fn a_sole_voter_feeds_a_learner() {
-    let report = all_rules_kept("sim::cores::a_sole_voter_feeds_a_learner", &Scenario::learner(), 60);
+    let report =
+        all_rules_kept("sim::cores::a_sole_voter_feeds_a_learner", &Scenario::learner(), 60);
     assert!(report.leaders > 200, "crashes must lead to elections: {report:?}");
 }
 
 #[test]
 fn a_group_shrinks_to_one_voter_and_grows_again() {
-    let report = all_rules_kept("sim::cores::a_group_shrinks_to_one_voter_and_grows_again", &Scenario::shrinking(), 60);
+    let report = all_rules_kept(
+        "sim::cores::a_group_shrinks_to_one_voter_and_grows_again",
+        &Scenario::shrinking(),
+        60,
+    );
     assert!(report.changes > 0, "{report:?}");
 }
 

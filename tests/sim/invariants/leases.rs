@@ -31,7 +31,12 @@ pub struct Leases {
 impl Leases {
     pub fn granted(&mut self, index: u64, id: i64, ttl_s: i64) {
         let ttl = ttl_s.max(0) as u64 * 1_000 * MS;
-        self.lives.entry(id).or_default().push(Life { granted: index, ttl, promised: 0, ended: None });
+        self.lives.entry(id).or_default().push(Life {
+            granted: index,
+            ttl,
+            promised: 0,
+            ended: None,
+        });
     }
 
     pub fn revoked(&mut self, id: i64, request: u64, now: u64) -> Verdict {

@@ -65,7 +65,11 @@ impl Node {
     }
 
     /// Everything of the old state goes, everything of the snapshot's comes.
-    pub(super) fn swap_store(&mut self, meta: &SnapshotMeta, oracle: &mut Oracle) -> Result<(), End> {
+    pub(super) fn swap_store(
+        &mut self,
+        meta: &SnapshotMeta,
+        oracle: &mut Oracle,
+    ) -> Result<(), End> {
         if !self.staged.contains(meta) {
             return Err(Violation(format!("installs {meta:?}, staged is {:?}", self.staged)).into());
         }
@@ -79,9 +83,13 @@ impl Node {
         oracle.opened(self.id, &loaded, &shared, true)?;
         let conf = loaded.conf_state.clone();
         self.frozen = loaded.applied;
-        self.machine =
-            Machine::restore(loaded, shared.clone(), start::machine(&self.plan, self.id), &mut |_, _| ())
-                .map_err(|error| fault("machine", &error))?;
+        self.machine = Machine::restore(
+            loaded,
+            shared.clone(),
+            start::machine(&self.plan, self.id),
+            &mut |_, _| (),
+        )
+        .map_err(|error| fault("machine", &error))?;
         self.machine.publish();
         self.writer = writer;
         self.shared = shared;

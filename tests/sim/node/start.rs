@@ -183,17 +183,12 @@ fn open_log(
             .map_err(|e| fault("log", &e));
     }
     let batch = match birth {
-        Birth::Joiner => consensus::Batch {
-            number: 0,
-            entries: Vec::new(),
-            hard_state: None,
-            sync: true,
-        },
+        Birth::Joiner => {
+            consensus::Batch { number: 0, entries: Vec::new(), hard_state: None, sync: true }
+        }
         Birth::Founder(all) => {
-            let member = |id: &u64| BootstrapMember {
-                id: *id,
-                context_json: member_json(*id, false),
-            };
+            let member =
+                |id: &u64| BootstrapMember { id: *id, context_json: member_json(*id, false) };
             let members: Vec<BootstrapMember> = all.iter().map(member).collect();
             let (entries, hard_state) = consensus::bootstrap(&members);
             consensus::Batch { number: 0, entries, hard_state: Some(hard_state), sync: true }

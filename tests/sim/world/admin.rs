@@ -57,15 +57,19 @@ impl World {
                 Some(id) => vec![(ChangeOp::AddLearner, self.join(id))],
                 None => Vec::new(),
             },
-            3..6 => learner.filter(|_| room).map(|id| (ChangeOp::AddVoter, id)).into_iter().collect(),
+            3..6 => {
+                learner.filter(|_| room).map(|id| (ChangeOp::AddVoter, id)).into_iter().collect()
+            }
             6 => match fresh.filter(|_| room) {
                 Some(id) => vec![(ChangeOp::AddVoter, self.join(id))],
                 None => Vec::new(),
             },
             7 => learner.map(|id| (ChangeOp::Remove, id)).into_iter().collect(),
-            8 => {
-                voter.filter(|_| conf.voters.len() > 1).map(|id| (ChangeOp::Remove, id)).into_iter().collect()
-            }
+            8 => voter
+                .filter(|_| conf.voters.len() > 1)
+                .map(|id| (ChangeOp::Remove, id))
+                .into_iter()
+                .collect(),
             // Two at once: a joint configuration.
             _ => match (fresh, learner, voter) {
                 (_, Some(learner), Some(voter)) => {

@@ -13,9 +13,7 @@ impl World {
     pub(super) fn belongs(&self, at: usize) -> bool {
         let member = &self.members[at];
         let conf = self.oracle.members.newest();
-        member.node.is_some()
-            && !member.retired
-            && conf.is_none_or(|conf| conf.contains(member.id))
+        member.node.is_some() && !member.retired && conf.is_none_or(|conf| conf.contains(member.id))
     }
 
     /// Ten election timeouts after the last fault.
@@ -100,7 +98,9 @@ impl World {
             let (at, life) = watcher.at;
             let member = &self.members[at];
             let there = member.life == life && self.belongs(at) && !watcher.lost;
-            if !there || member.node.as_ref().is_some_and(|node| !node.queues.is_drained(watcher.stream)) {
+            if !there
+                || member.node.as_ref().is_some_and(|node| !node.queues.is_drained(watcher.stream))
+            {
                 return Some(format!("watcher {n} is behind"));
             }
         }

@@ -50,7 +50,9 @@ impl World {
             Node::start(&member.disk, &self.plan, member.id, &member.birth, boot, &mut self.oracle);
         match started {
             Err(End::Broken(violation)) => Err(violation),
-            Err(End::Fault(text)) if self.members[at].rotten && !self.members[at].disk.crashed() => {
+            Err(End::Fault(text))
+                if self.members[at].rotten && !self.members[at].disk.crashed() =>
+            {
                 self.say(at, &format!("refuses its damaged log: {text}"));
                 self.members[at].lost = true;
                 self.trace(at, "lost", 0);
@@ -109,7 +111,11 @@ impl World {
             "{} refused what it found: {text}",
             self.members[at].id
         );
-        check!(self.members[at].armed.is_some(), "{} ended without a fault: {text}", self.members[at].id);
+        check!(
+            self.members[at].armed.is_some(),
+            "{} ended without a fault: {text}",
+            self.members[at].id
+        );
         // After a failed sync the interesting start is the one on the cache as it is.
         let sync_error = matches!(self.members[at].armed, Some(Armed::Sync(..) | Armed::Write(_)));
         let cut = self.fault_rng.below(if sync_error { 5 } else { 2 }) == 0;
@@ -161,9 +167,7 @@ impl World {
         }
         let down = match self.healed {
             Some(_) => MS,
-            None if self.fault_rng.below(4) == 0 => {
-                self.fault_rng.below(4 * self.plan.election())
-            }
+            None if self.fault_rng.below(4) == 0 => self.fault_rng.below(4 * self.plan.election()),
             None => self.fault_rng.below(300 * MS),
         };
         self.push(down, Event::Start(at));

@@ -80,7 +80,10 @@ impl World {
     /// its own clock tells it.
     fn outcome_after(&mut self, delay: u64, of: usize, to: usize, ok: bool, life: u64) {
         let peer = self.members[of].id;
-        self.push(delay, Event::Arrive { from: to, to, packet: Packet::Outcome { peer, ok, life } });
+        self.push(
+            delay,
+            Event::Arrive { from: to, to, packet: Packet::Outcome { peer, ok, life } },
+        );
     }
 
     pub(super) fn snapshot_lost(&mut self, of: usize, to: usize, life: u64) {
