@@ -1,7 +1,7 @@
 //! The edge threads, one current-thread runtime each, and what is served on them.
 
 use super::accept::{Acceptor, Lane};
-use super::conn::Shared;
+use super::conn::{Shared, Transport};
 use super::limits::{ConnObserver, Counters, Limits};
 use super::listen::{Bound, Port};
 use super::route::{Routes, Rpc};
@@ -16,6 +16,8 @@ use tokio::sync::watch;
 
 /// Threads of each runtime for work that may block it (large ranges); see `api`'s pool.
 const BLOCKING_THREADS: usize = 2;
+/// Niceness of these threads: a put that wakes up while a large range is computed runs at once.
+const POOL_NICE: i32 = 10;
 /// Idle blocking threads end after this.
 const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -76,6 +78,7 @@ impl Edge {
                 limits: Arc::new(options.limits),
                 observer: options.observer,
                 stop: stop_seen,
+                logs: Arc::default(),
             },
             next: Arc::default(),
         })
@@ -94,13 +97,23 @@ impl Edge {
     /// Serves bound sockets until [`Edge::drain`]. `make` is called once per socket and runtime,
     /// with the runtime's index. May be called again for ports that open later.
     pub fn serve<G: Rpc>(&self, bound: Vec<Bound>, make: impl Fn(usize, Port) -> Routes<G>) {
-        for Bound { socket, port, .. } in bound {
+        for bound in bound {
+            if bound.lacks_certificate() {
+                // Better nobody than plain text.
+                tracing::error!(
+                    url = bound.url(),
+                    "a TLS listener without certificates is not served"
+                );
+                continue;
+            }
+            let Bound { socket, port, plain, secured, .. } = bound;
             let lane = |(ix, runtime): (usize, &Handle)| Lane {
                 runtime: runtime.clone(),
                 routes: make(ix, port),
             };
             let acceptor = Acceptor {
                 port,
+                transport: Transport { plain, tls: secured },
                 lanes: self.runtimes.iter().enumerate().map(lane).collect(),
                 next: Arc::clone(&self.next),
                 shared: self.shared.clone(),
@@ -120,6 +133,11 @@ fn run_thread(ix: usize, ready: &mpsc::Sender<Ready>, mut end: watch::Receiver<b
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_keep_alive(BLOCKING_KEEP_ALIVE)
         .thread_name(format!("edge-{ix}-pool"))
+        // Of the threads of this runtime only those of the pool are started by it.
+        .on_thread_start(|| {
+            // Without it large ranges only take more from the requests beside them.
+            let _ = rustix::process::nice(POOL_NICE);
+        })
         .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,

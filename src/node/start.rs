@@ -6,11 +6,15 @@ use super::convert;
 use super::data_dir::{DataDir, DirError, Format};
 use super::driver::Driver;
 use super::handle::{Handle, Identity, Inner, Phase, Waiting};
-use super::input::{ApplyInput, NodeInput, StoreInput, WalInput};
+use super::hash_thread::HashThread;
+use super::input::{ApplyInput, HashInput, NodeInput, StoreInput, WalInput};
 use super::lane::Lane;
+use super::local::NodeLocal;
 use super::progress::Progress;
+use super::snapshot_in::SnapshotInThread;
+use super::snapshot_out::{SnapshotOut, SnapshotOutThread};
 use super::space::Space;
-use super::store_thread::StoreThread;
+use super::store_thread::{StoreRoom, StoreThread};
 use super::threads::Threads;
 use super::wal_thread::WalThread;
 use super::watch_thread::{WatchLane, WatchThread};
@@ -18,7 +22,9 @@ use crate::config::Config;
 use crate::consensus::{self, BootstrapMember, ConfState, Core};
 use crate::disk::{Disk, Fault};
 use crate::machine::{self, Machine, MachineOptions};
+use crate::peer::{self, Address, Local, Peers};
 use crate::telemetry::node_metrics::NodeMetrics;
+use crate::telemetry::peer_stats::PeerStats;
 use crate::telemetry::{clock, raft_log};
 use crate::{lease, store, wal};
 use std::path::Path;
@@ -28,8 +34,9 @@ use std::time::UNIX_EPOCH;
 
 /// Share of the memory budget that the store's page cache gets.
 const CACHE_SHARE: u64 = 4;
-/// Most that the page cache is given: beyond it the kernel's cache does as well.
-const CACHE_MAX_BYTES: u64 = 1 << 30;
+/// Most that the page cache is given. The kernel caches the same pages; a miss costs a call of some
+/// two microseconds. This holds the inner pages of any store below 8 GiB and the rows of a small one.
+const CACHE_MAX_BYTES: u64 = 128 << 20;
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -38,13 +45,13 @@ pub enum StartError {
     #[error(transparent)]
     Dir(#[from] DirError),
     /// The log.
-    #[error("write-ahead log: {0}")]
+    #[error(transparent)]
     Wal(#[from] wal::WalError),
     /// The store.
-    #[error("store: {0}")]
+    #[error(transparent)]
     Store(#[from] store::StoreError),
     /// The state machine.
-    #[error("state: {0}")]
+    #[error(transparent)]
     Machine(#[from] machine::MachineError),
     /// Consensus.
     #[error("consensus: {0}")]
@@ -67,6 +74,7 @@ impl StartError {
             StartError::Dir(error) => error.exit_code(),
             StartError::Inconsistent(_) => 78,
             StartError::Wal(error) if error.is_foreign() => 78,
+            StartError::Store(store::StoreError::NewerFormat { .. }) => 78,
             StartError::Core(_) | StartError::Thread(_) => 1,
             _ => 74,
         }
@@ -84,6 +92,8 @@ pub struct Node {
     pub(super) wal: Arc<Lane<WalInput>>,
     pub(super) apply: Arc<Lane<ApplyInput>>,
     pub(super) store: Arc<Lane<StoreInput>>,
+    pub(super) hash: Arc<Lane<HashInput>>,
+    pub(super) snapshots: Arc<Lane<SnapshotOut>>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) dir: DataDir,
 }
@@ -100,6 +110,23 @@ pub struct Parts {
     pub runtimes: usize,
     /// The data directory, already locked.
     pub dir: DataDir,
+    /// Where the connections to other members run; none: there are no other members.
+    pub network: Vec<tokio::runtime::Handle>,
+    /// Numbers of the traffic with other members.
+    pub peer_stats: Arc<PeerStats>,
+    /// Connects to other members.
+    pub dialer: peer::Dialer,
+    /// What a member that joins was told; only for a new data directory.
+    pub joined: Option<Joined>,
+}
+
+/// The cluster that a new member joins.
+#[derive(Clone, Debug)]
+pub struct Joined {
+    /// Ids, as the cluster gave them.
+    pub identity: Identity,
+    /// Where the other members are.
+    pub members: Vec<Address>,
 }
 
 /// Opens the data directory and starts the threads. The node elects itself; it serves once
@@ -108,8 +135,13 @@ pub struct Parts {
 /// # Errors
 /// See [`StartError`]. Nothing was started.
 pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
-    let Parts { disk, metrics, progress, runtimes, mut dir } = parts;
-    let boot = ids(config);
+    let Parts { disk, metrics, progress, runtimes, mut dir, network, peer_stats, dialer, joined } =
+        parts;
+    let mut boot = ids(config);
+    if let Some(joined) = &joined {
+        // The log of a member that joins begins empty: the leader fills it.
+        boot = Boot { identity: joined.identity, members: Vec::new() };
+    }
     let identity = match dir.format.as_ref().and_then(Format::ids) {
         Some((cluster_id, member_id)) => Identity { cluster_id, member_id },
         None => boot.identity,
@@ -126,11 +158,11 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             wal_dir.display()
         )));
     }
-    if config.paths.wal_dir_explicit {
-        dir.lock_also(wal_dir)?;
-    }
     if has_log {
         check_identity(&dir, wal_dir, identity, wal::identity(&*disk, wal_dir)?)?;
+    }
+    if config.paths.wal_dir_explicit {
+        dir.lock_also(wal_dir)?;
     }
     // A directory without this file counts as somebody else's.
     if dir.format.is_none() {
@@ -158,17 +190,36 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     };
 
     progress.enter("store");
+    // The log keeps what the store does not hold durably. What is no longer in it is only in the
+    // store, so this has to be found out before an empty one is made.
+    if recovered.1.base.0 > 0 && store::is_absent(&*disk, &store_path)? {
+        return Err(StartError::Inconsistent(format!(
+            "the store {} is missing or empty, and the log in {} begins behind entry {}: what came before \
+             was only in the store. Put the file back, restore this member from a backup, or \
+             remove it from the cluster and add it again with an empty directory",
+            store_path.display(),
+            wal_dir.display(),
+            recovered.1.base.0
+        )));
+    }
     let cache_bytes = (config.limits.memory_budget / CACHE_SHARE).min(CACHE_MAX_BYTES) as usize;
-    let store_options = store::Options { cache_bytes, clean: recovered.1.clean };
+    let store_options = store::Options {
+        cache_bytes,
+        clean: recovered.1.clean,
+        room: Some(Arc::new(StoreRoom::new(metrics.clone()))),
+    };
+    store::sweep(&*disk, &store_path, None)?;
     let (writer, shared, loaded) = store::open(disk.clone(), &store_path, &store_options)?;
 
     progress.enter("index");
     let applied = loaded.applied;
-    // The log keeps what the store does not hold durably, so this store is not the log's.
+    // So this store is not the log's: it is another one, an older copy, or empty.
     if applied.0 < recovered.1.base.0 {
         return Err(StartError::Inconsistent(format!(
-            "the store {} ends at entry {}, but the log in {} begins behind entry {}; give the \
-             --data-dir and --wal-dir that belong together, or restore both from a backup",
+            "the store {} ends at entry {}, but the log in {} begins behind entry {}: what lies \
+             between is lost here. Give the --data-dir and --wal-dir that belong together, restore \
+             both from a backup, or remove this member from the cluster and add it again with an \
+             empty directory",
             store_path.display(),
             applied.0,
             wal_dir.display(),
@@ -199,6 +250,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     core_config.boot = boot_id;
     core_config.election_tick = (config.timing.election_ms / config.timing.heartbeat_ms) as usize;
     core_config.heartbeat_tick = 1;
+    core_config.log_cache_entries = config.limits.catchup_entries;
     core_config.logger = raft_log::logger();
     let (mut log, recovered) = recovered;
     let restored = convert::restored(recovered, applied, conf_state).map_err(|index| {
@@ -217,19 +269,22 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     }
     core.campaign();
 
-    let lease_clock = lease::Clock::new(
-        lease::ClockOptions { election_ms: config.timing.election_ms, checkpoint_ms: None },
-        machine.lease_records(),
-    );
+    let lease_options =
+        lease::ClockOptions { election_ms: config.timing.election_ms, checkpoint_ms: None };
+    let lease_clock = lease::Clock::new(lease_options, machine.lease_records());
     let (answers, lanes) = answers::lanes(runtimes);
     let node: Arc<Lane<NodeInput>> = Arc::default();
     let wal_lane: Arc<Lane<WalInput>> = Arc::default();
     let apply: Arc<Lane<ApplyInput>> = Arc::default();
     let store_lane: Arc<Lane<StoreInput>> = Arc::default();
+    let hash: Arc<Lane<HashInput>> = Arc::default();
     let credit: Arc<AtomicUsize> = Arc::default();
     let stop = Arc::new(AtomicBool::new(false));
     let watch = Arc::new(WatchLane::default());
     let reader = machine.reader();
+    let snapshots: Arc<Lane<SnapshotOut>> = Arc::default();
+    // One arrives, one may wait until the disk has let go of the one before.
+    let (snapshots_in, arriving) = tokio::sync::mpsc::channel(1);
     let inner = Arc::new(Inner {
         node: node.clone(),
         apply: apply.clone(),
@@ -243,7 +298,20 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         waiting: Waiting::default(),
         phase: AtomicU8::new(Phase::Starting as u8),
         stopping: tokio::sync::watch::channel(false).0,
+        peers: Peers::new(
+            peer::Identity { cluster_id: identity.cluster_id, member_id: identity.member_id },
+            config.listen.advertise_peer.texts(),
+            network,
+            peer_stats,
+            dialer,
+        ),
+        snapshots_in,
+        wires: AtomicUsize::default(),
+        learner: AtomicBool::new(false),
+        ended: tokio::sync::watch::channel(None).0,
+        membership: config.membership,
         watch: watch.clone(),
+        reading: AtomicUsize::new(0),
     });
 
     let space = Space {
@@ -263,23 +331,33 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         config.limits.receive_bytes(),
     );
     threads.start("watch", move || watch_thread.run())?;
+    let room = store_options.room.clone();
     let store_thread = StoreThread {
         writer,
-        shared,
+        disk: disk.clone(),
+        shared: shared.clone(),
+        path: store_path.clone(),
+        options: store_options,
         queue: store_lane.clone(),
         node: node.clone(),
         apply: apply.clone(),
         answers: answers.clone(),
         metrics: metrics.clone(),
-        disk: disk.clone(),
-        dir: dir.path.clone(),
     };
     threads.start("store", move || store_thread.run())?;
+    let local: Arc<dyn Local> = Arc::new(NodeLocal(inner.clone()));
+    let others = joined.map(|joined| joined.members).unwrap_or_default();
+    for member in others {
+        inner.peers.meet(&member, &local);
+    }
     let apply_thread = ApplyThread {
+        inner: inner.clone(),
+        local,
         machine,
         queue: apply.clone(),
         node: node.clone(),
         store: store_lane.clone(),
+        hash: hash.clone(),
         watch,
         answers: answers.clone(),
         metrics: metrics.clone(),
@@ -287,16 +365,39 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         warning: config.timing.warning_apply,
         compaction_pause: config.timing.compaction_pause,
     };
+    apply_thread.members_changed();
+    let hash_thread = HashThread { queue: hash.clone(), apply: apply.clone(), stop: stop.clone() };
+    threads.start("hash", move || hash_thread.run())?;
     threads.start("apply", move || apply_thread.run())?;
     let wal_thread = WalThread {
         wal: log,
         queue: wal_lane.clone(),
         credit: credit.clone(),
         node: node.clone(),
+        apply: apply.clone(),
         metrics,
     };
     threads.start("wal", move || wal_thread.run())?;
+    let snapshot_out = SnapshotOutThread {
+        queue: snapshots.clone(),
+        node: node.clone(),
+        shared,
+        peers: inner.peers.clone(),
+        stop: stop.clone(),
+    };
+    threads.start("snapshot-out", move || snapshot_out.run())?;
+    let snapshot_in = SnapshotInThread {
+        queue: arriving,
+        node: node.clone(),
+        disk: disk.clone(),
+        path: store_path,
+        min_free: config.limits.min_free_bytes,
+        room,
+    };
+    threads.start("snapshot-in", move || snapshot_in.run())?;
     let driver = Driver {
+        lease_options,
+        snapshots: snapshots.clone(),
         core,
         clock: lease_clock,
         inner: inner.clone(),
@@ -316,6 +417,8 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         wal: wal_lane,
         apply,
         store: store_lane,
+        hash,
+        snapshots,
         stop,
         dir,
     })

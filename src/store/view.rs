@@ -24,6 +24,7 @@ use parking_lot::{Mutex, RwLock};
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable};
 
 use super::backend::Traffic;
+use super::fetch::Cursor;
 use super::pending::Pending;
 use super::tables::{REVS, RowKey, STATE, Table, parse_row_key, row_key};
 use super::{StoreError, engine};
@@ -101,6 +102,11 @@ impl View {
         Ok(None)
     }
 
+    /// A cursor for many rows.
+    fn cursor(&self) -> Cursor<'_> {
+        Cursor::new(&self.revs)
+    }
+
     /// Calls `f` with every row (revision, tombstone, encoded `mvccpb.KeyValue`) whose main
     /// revision is in `from..=to`, in revision order, until it breaks.
     ///
@@ -125,6 +131,21 @@ impl View {
         to: i64,
         f: &mut dyn FnMut(Revision, bool, Bytes) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
+        self.scan_borrowed(from, to, &mut |revision, tombstone, row| {
+            f(revision, tombstone, Bytes::copy_from_slice(row))
+        })
+    }
+
+    /// As [`View::scan_from`], without a copy of each row.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn scan_borrowed(
+        &self,
+        from: Revision,
+        to: i64,
+        f: &mut dyn FnMut(Revision, bool, &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
         let from = row_key(from.max(Revision::default()), false);
         let to = row_key(Revision { main: to.max(0), sub: i64::MAX }, true);
         if from > to {
@@ -135,7 +156,7 @@ impl View {
         for row in rows {
             let (key, value) = row.map_err(engine("scan rows"))?;
             let (revision, tombstone) = parse_row_key(key.value());
-            if f(revision, tombstone, Bytes::copy_from_slice(value.value())).is_break() {
+            if f(revision, tombstone, value.value()).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -334,11 +355,25 @@ impl Rows for Snapshot {
     }
 
     fn rows(&self, revisions: &[Revision]) -> Result<Vec<Bytes>, RowsError> {
+        if let [revision] = revisions {
+            return Ok(vec![self.row(*revision)?]);
+        }
         // Neighbouring revisions share leaves of the file: fetch in that order, answer in theirs.
         let mut order: Vec<usize> = (0..revisions.len()).collect();
-        order.sort_unstable_by_key(|&at| revisions[at]);
+        if !revisions.is_sorted() {
+            order.sort_unstable_by_key(|&at| revisions[at]);
+        }
         let mut rows = vec![Bytes::new(); revisions.len()];
-        for at in order {
+        let durable = order.partition_point(|&at| revisions[at].main <= self.view.revision);
+        let (durable, pending) = order.split_at(durable);
+        let mut cursor = self.view.cursor();
+        for (ix, &at) in durable.iter().enumerate() {
+            let next = durable.get(ix + 1).map(|&next| revisions[next]);
+            let found = cursor.row(revisions[at], next);
+            rows[at] =
+                found.map_err(|error| self.shared.rows_fault(&error))?.ok_or(RowsError::Missing)?;
+        }
+        for &at in pending {
             rows[at] = self.row(revisions[at])?;
         }
         Ok(rows)

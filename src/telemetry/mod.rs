@@ -5,6 +5,7 @@
 
 pub mod clock;
 mod collect;
+pub mod doubling;
 pub mod exposition;
 pub mod families;
 pub mod histogram;
@@ -12,8 +13,11 @@ pub mod io;
 pub mod logging;
 pub mod metrics;
 pub mod node_metrics;
+pub mod peer_stats;
 pub mod pending;
 pub mod process;
 pub mod raft_log;
 pub mod rpc;
 pub mod stage;
+pub mod sync_mix;
+pub mod window;

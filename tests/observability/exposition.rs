@@ -4,6 +4,7 @@ use super::common::{Launch, Tool};
 use super::http::{get, try_get};
 use super::{alerts, boards, load, names, repository};
 use assay::telemetry::families;
+use bench_disk::sampler::recorded::{self, Recorded};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -14,8 +15,12 @@ const SERIES_MAX: usize = 4_000;
 const BYTES_MAX: usize = 400_000;
 
 /// Families that this node cannot show.
-const ABSENT: [(&str, &str); 1] =
-    [("assay_disk_gate_p99_seconds", "the disk gate is off here, so nothing was measured")];
+const ABSENT: [(&str, &str); 4] = [
+    ("assay_disk_gate_p99_seconds", "the disk gate is off here, so nothing was measured"),
+    ("assay_tls_cert_expiry_timestamp_seconds", "no certificates here; see tests/tls"),
+    ("assay_tls_cert_issued_timestamp_seconds", "no certificates here; see tests/tls"),
+    ("assay_tls_files_rejected", "no certificates here; see tests/tls"),
+];
 
 /// Longest wait for an etcd to finish its start, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,6 +72,26 @@ async fn a_real_node_exposes_what_is_declared_read_and_allowed() {
     assert!(!protobuf.starts_with(b"# HELP"));
 }
 
+/// `disk.mix` of `/debug/vars` is what `bench-disk run --mix` reads, and counts what the disk's
+/// metrics count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_records_what_a_disk_probe_replays() {
+    let node = Launch::assay().start();
+    let port = node.ports()[2];
+    let _held = load::everything(&node.client_url()).await;
+    let before = get(port, "/metrics");
+    let vars: serde_json::Value = serde_json::from_str(&get(port, "/debug/vars")).expect("JSON");
+    let after = get(port, "/metrics");
+    let mix: Recorded =
+        serde_json::from_value(vars[recorded::KEY].clone()).expect("a recorded mix");
+    let bytes = |text: &str| {
+        names::value(text, "assay_disk_bytes_total{file=\"wal\",op=\"write\"}").expect("bytes")
+    };
+    assert!((bytes(&before)..=bytes(&after)).contains(&(mix.log.bytes as f64)), "{mix:?}");
+    assert!(mix.log.syncs() >= 50 && mix.log.writes >= 50, "{mix:?}");
+    assert!(mix.active_seconds >= 1 && mix.store.syncs() >= 1, "{mix:?}");
+}
+
 /// Figures that the load determines.
 fn values(text: &str) {
     let call = |method: &str, code: &str| {
@@ -88,6 +113,9 @@ fn values(text: &str) {
         ("etcd_debugging_mvcc_watcher_total".into(), 1.0),
         ("etcd_debugging_lease_granted_total".into(), 2.0),
         ("assay_leases".into(), 1.0),
+        ("etcd_debugging_lease_ttl_total_count".into(), 2.0),
+        ("etcd_debugging_mvcc_pending_events_total".into(), 0.0),
+        ("etcd_server_range_duration_seconds_count{success=\"true\"}".into(), 1.0),
         ("assay_cluster_voters".into(), 1.0),
         ("assay_leader_changes_total{cause=\"start\"}".into(), 1.0),
         ("assay_disk_gate_state{state=\"off\"}".into(), 1.0),

@@ -68,7 +68,7 @@ impl Rows {
         if disk.exists(path)? {
             disk.remove(path, FileKind::Store)?;
         }
-        let options = store::Options { cache_bytes: 64 << 10, clean: false };
+        let options = store::Options { cache_bytes: 64 << 10, clean: false, room: None };
         let (mut writer, _, _) = store::open(Arc::clone(disk), path, &options)?;
         writer.commit(Batch {
             rows: self.rows.clone(),

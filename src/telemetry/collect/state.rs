@@ -13,6 +13,14 @@ fn flag(yes: bool) -> f64 {
 }
 
 pub(super) fn process(out: &mut Exposition, sources: &Sources, state: &StateSample) {
+    if let Some(drift) = &state.drift {
+        for (against, drifted) in drift.against {
+            out.family(&assay::DISK_DRIFT).value(&[against], flag(drifted));
+        }
+        if let Some(p99) = drift.p99_seconds {
+            out.value(&assay::DISK_LIVE_P99, p99);
+        }
+    }
     out.value(&assay::READY, flag(state.ready));
     // The last phase is serving: it ends with the process.
     let starting = sources.phases.split_last().map_or(&[][..], |(_, starting)| starting);
@@ -47,6 +55,8 @@ pub(super) fn node(out: &mut Exposition, sources: &Sources, node: &NodeSample) {
         (&etcd::DB_IN_USE, node.in_use_bytes as f64),
         (&etcd::OPEN_READ_TRANSACTIONS, node.store_views as f64),
         (&etcd::RANGES, ranges as f64),
+        (&etcd::PENDING_EVENTS, node.watch.pending as f64),
+        (&assay::WATCH_BLOCKED, node.watch.blocked as f64),
         (&etcd::KEYS, node.keys as f64),
         (&etcd::CURRENT_REVISION, node.revision as f64),
         (&etcd::COMPACT_REVISION, node.compact_revision as f64),
