@@ -1,5 +1,6 @@
 //! Joins interface, edge and node to the metrics: counts calls and connections, samples the state.
 
+use super::drift::DiskDrift;
 use super::glue::Health;
 use super::tls::Sides;
 use assay::admin::{HealthSource, Phase};
@@ -120,6 +121,7 @@ pub(crate) struct State {
     pub(crate) health: Arc<Health>,
     pub(crate) connections: Arc<Counters>,
     pub(crate) tls: Arc<OnceLock<Sides>>,
+    pub(crate) drift: DiskDrift,
 }
 
 impl StateSource for State {
@@ -148,6 +150,7 @@ impl StateSource for State {
                 .iter()
                 .map(|tls| (tls.name(), tls.is_rejecting_files()))
                 .collect(),
+            drift: Some(self.drift.sample()),
         }
     }
 }

@@ -45,14 +45,7 @@ impl Ports {
             ("listen-metrics-urls", &listen.metrics, Port::Metrics),
         ] {
             for spec in glue::specs(flag, urls, port, listen.reuse_port) {
-                let mut shared = false;
-                for reserved in &mut taken {
-                    shared = shared || reserved.share(&spec)?;
-                }
-                if shared {
-                    continue;
-                }
-                taken.extend(optional(config, port, edge::reserve(&spec, &taken))?);
+                optional(config, port, edge::reserve(&spec, &mut taken))?;
             }
         }
         Ok(Self(taken))

@@ -133,8 +133,8 @@ fn serve(cluster_id: u64) -> Served {
     };
     let edge = edge::Edge::start(options).expect("edge");
     let url = "http://127.0.0.1:0".to_string();
-    let (flag, port) = ("listen-peer-urls", edge::Port::Peer);
-    let spec = edge::Spec { flag, url, port, reuse_port: false };
+    let spec =
+        edge::Spec { flag: "listen-peer-urls", url, port: edge::Port::Peer, reuse_port: false };
     let bound = edge::bind(&spec).expect("bind");
     let url = format!("http://{}", bound.local_addr().expect("an address"));
     let told = Arc::new(Told::default());

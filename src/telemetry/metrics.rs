@@ -73,6 +73,17 @@ pub struct StateSample {
     /// Listeners with TLS, and whether the files on disk are not the ones in use because they do not
     /// fit.
     pub tls_files_rejected: Vec<(&'static str, bool)>,
+    /// How the disk does against its verdict; `None` where nobody asks.
+    pub drift: Option<DriftSample>,
+}
+
+/// The log's syncs of the last hour.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DriftSample {
+    /// Their 99th percentile in seconds, if there were any.
+    pub p99_seconds: Option<f64>,
+    /// What they are compared with, and whether they are too slow for it.
+    pub against: [(&'static str, bool); 2],
 }
 
 /// Validity of one certificate, seconds since 1970.

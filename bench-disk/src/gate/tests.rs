@@ -72,6 +72,10 @@ impl Fake {
             flushes: None,
             durability: "unverified".into(),
             busy_before: None,
+            flush_cost: None,
+            open_loop: None,
+            timeline: Vec::new(),
+            phases: Vec::new(),
         });
         verdict
     }

@@ -20,12 +20,16 @@ impl StateSource for Fixed {
             }),
             connections: vec![("client", 3)],
             certificates: vec![CertificateSample {
-                listener: "peer",
+                listener: "client",
                 cert: "server",
-                issued: 1_700_000_000,
-                expires: 1_800_000_000,
+                issued: 1,
+                expires: 2,
             }],
-            tls_files_rejected: vec![("peer", false)],
+            tls_files_rejected: vec![("client", true)],
+            drift: Some(DriftSample {
+                p99_seconds: Some(0.003),
+                against: [("verdict", true), ("limit", false)],
+            }),
             ..StateSample::default()
         }
     }
