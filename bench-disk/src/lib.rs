@@ -16,12 +16,15 @@
     reason = "the probe measures wall-clock latency of real files: it has its own file access and clock"
 )]
 
+pub mod distribution;
 pub mod env;
+pub mod explain;
 pub mod finding;
 pub mod gate;
 pub mod identity;
 pub mod judge;
 pub mod lock;
+pub mod output;
 pub mod place;
 pub mod probe;
 pub mod profile;

@@ -1,8 +1,10 @@
 //! One probe from end to end: wait for a quiet device, write, count flushes, judge.
 
+mod live;
 pub mod quiet;
 
 use crate::ProbeError;
+use crate::distribution::{self, Distribution};
 use crate::env::{Environment, block};
 use crate::finding::Finding;
 use crate::identity::{Conditions, Identity};
@@ -12,6 +14,7 @@ use crate::sampler::node::{NEEDED_BYTES, NodeSampler, Pulse, SEGMENT_BYTES};
 use crate::sampler::scratch::Scratch;
 use crate::verdict::{self, Measured, SCHEMA, Verdict};
 use hdrhistogram::Histogram;
+use live::Live;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,6 +68,8 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Longest duration of the phase.
     pub time_box: Duration,
+    /// 99th percentile so far; `None` before there are samples.
+    pub p99: Option<Duration>,
 }
 
 /// Receives [`Progress`] about twenty times per second.
@@ -174,13 +179,16 @@ fn run(
     progress: &mut OnProgress<'_>,
 ) -> Result<(Run, u64), ProbeError> {
     let pulse = Arc::new(Pulse::default());
+    let live = Arc::new(Live::default());
     let stop = Arc::new(AtomicBool::new(false));
     let epoch = Instant::now();
     let (sender, result) = channel();
     let worker = {
         let (pulse, stop, profile) = (pulse.clone(), stop.clone(), profile.clone());
         let (directory, kind) = (environment.judged.clone(), environment.filesystem.clone());
+        let live = live.clone();
         move || {
+            let mut tail = live.tail();
             let scratch = Scratch::new(&directory, &kind);
             let outcome = NodeSampler::start(scratch, &profile, pulse.clone(), epoch).and_then(
                 |mut sampler| {
@@ -189,6 +197,7 @@ fn run(
                         if run.latencies.last().is_some_and(|&last| last > nanos(limit)) {
                             pulse.exceeded.fetch_add(1, Ordering::Relaxed);
                         }
+                        tail.extend(run.latencies.last().copied());
                         stop.load(Ordering::Relaxed)
                     })
                 },
@@ -233,6 +242,7 @@ fn run(
             target: profile.samples as u64,
             elapsed: epoch.elapsed(),
             time_box: profile.time_box,
+            p99: live.p99(),
         });
     }
 }
@@ -271,6 +281,9 @@ fn measured(run: &Run, judgement: &Judgement) -> Option<Measured> {
         flushes: None,
         durability: String::new(),
         busy_before: None,
+        sync: Distribution::of(&run.latencies),
+        write: Distribution::of(&run.writes),
+        timeline: distribution::timeline(&run.latencies, &run.finished),
     })
 }
 

@@ -1,7 +1,8 @@
 //! The verdict for people: percentiles, a histogram and the reasons, in 80 columns.
 
+pub mod inspect;
+
 use crate::env::Environment;
-use crate::finding::Severity;
 use crate::judge::{ELECTION_TIMEOUT, HEARTBEAT, Outcome};
 use crate::stats::Percentiles;
 use crate::verdict::{Measured, Verdict};
@@ -91,11 +92,7 @@ pub fn render(environment: &Environment, verdict: &Verdict) -> String {
     let answer = format!("{}: {}", verdict.outcome.as_str(), sentence(verdict, &limit));
     out.push_str(&wrap("", 2, &answer));
     for finding in &verdict.findings {
-        let mark = match finding.severity {
-            Severity::Note => "note",
-            Severity::Warn => "warning",
-            Severity::Refuse => "refused",
-        };
+        let mark = finding.severity.title();
         out.push_str(&wrap("  ", 4, &format!("{mark}: {} [{}]", finding.text, finding.code)));
     }
     if let Some(measured) = &verdict.measured {
@@ -106,7 +103,7 @@ pub fn render(environment: &Environment, verdict: &Verdict) -> String {
 
 /// Breaks a text between words. The first line begins with `indent`, further ones are indented by
 /// `hang` blanks.
-pub(crate) fn wrap(indent: &str, hang: usize, text: &str) -> String {
+pub fn wrap(indent: &str, hang: usize, text: &str) -> String {
     let mut out = String::from(indent);
     let mut width = indent.len();
     for word in text.split(' ') {
@@ -126,7 +123,7 @@ pub(crate) fn wrap(indent: &str, hang: usize, text: &str) -> String {
     out
 }
 
-fn device(environment: &Environment) -> String {
+pub(crate) fn device(environment: &Environment) -> String {
     let mut text = if environment.layers.is_empty() {
         environment.device_name()
     } else {
@@ -144,7 +141,7 @@ fn device(environment: &Environment) -> String {
     text
 }
 
-fn durability(measured: &Measured) -> String {
+pub(crate) fn durability(measured: &Measured) -> String {
     match measured.flushes {
         Some(flushes) => {
             format!("{} ({flushes} flushes for {} syncs)", measured.durability, measured.syncs)
@@ -153,7 +150,7 @@ fn durability(measured: &Measured) -> String {
     }
 }
 
-fn sentence(verdict: &Verdict, limit: &str) -> String {
+pub(crate) fn sentence(verdict: &Verdict, limit: &str) -> String {
     match (&verdict.measured, verdict.outcome) {
         (_, Outcome::Refused) => "not a place for a consensus log".into(),
         (Some(measured), outcome) => {
@@ -174,7 +171,7 @@ fn sentence(verdict: &Verdict, limit: &str) -> String {
 }
 
 /// What the figures mean for a cluster's timeouts.
-fn consequence(measured: &Measured) -> String {
+pub(crate) fn consequence(measured: &Measured) -> String {
     let worst = Duration::from_nanos(measured.percentiles.p999_ns);
     let share = worst.as_secs_f64() / HEARTBEAT.as_secs_f64() * 100.0;
     if share <= 50.0 {

@@ -1,6 +1,7 @@
 //! `bench-disk run`: measure now, whatever is stored, and leave the verdict for the node.
 
 use crate::cli::exit;
+use crate::cli::outputs::Outputs;
 use crate::cli::signals;
 use crate::cli::terminal::Bar;
 use bench_disk::ProbeError;
@@ -9,15 +10,11 @@ use bench_disk::judge::Outcome;
 use bench_disk::lock::{self, RunDir};
 use bench_disk::profile::Profile;
 use bench_disk::verdict::Verdict;
-use bench_disk::{identity, place, probe, report};
+use bench_disk::{identity, place, probe};
 use clap::Args;
-use serde::Serialize;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// Version of the JSON document.
-const JSON_SCHEMA: u32 = 1;
 
 /// The longest profile, twice: another probe that runs longer is stuck.
 const LOCK_PATIENCE: Duration = Duration::from_secs(360);
@@ -36,12 +33,11 @@ pub(crate) struct Arguments {
     /// Limit for the 99th percentile of a sync
     #[arg(long, default_value = "10ms", value_parser = duration, value_name = "TIME")]
     threshold: Duration,
-    /// Write the result as JSON to a file, or to standard output instead of the text
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Where to leave the verdict for the node
     #[arg(long, value_name = "F")]
     verdict_file: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
 }
 
 /// Why there is no verdict.
@@ -50,6 +46,9 @@ pub(crate) enum Failure {
     /// A node runs here.
     #[error("{} is held by a running node ({} is locked): stop it first", directory.display(), lock.display())]
     Live { directory: PathBuf, lock: PathBuf },
+    /// The arguments do not fit together, or name nothing.
+    #[error("{0}")]
+    Usage(String),
     #[error(transparent)]
     Probe(#[from] ProbeError),
     /// The result is known but could not be written.
@@ -57,16 +56,9 @@ pub(crate) enum Failure {
     Output { what: String, source: io::Error },
 }
 
-/// The JSON document.
-#[derive(Serialize)]
-struct Document<'a> {
-    schema: u32,
-    verdict: &'a Verdict,
-    environment: &'a Environment,
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     signals::listen();
+    arguments.outputs.check()?;
     if let Some(lock) = lock::live_node(&arguments.dir) {
         return Err(Failure::Live { directory: arguments.dir.clone(), lock });
     }
@@ -80,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         keep(&verdict, target.as_deref());
         verdict
     };
-    print(arguments, &environment, &verdict)?;
+    arguments.outputs.write(&environment, &verdict)?;
     Ok(match verdict.outcome {
         Outcome::Pass => exit::PASS,
         Outcome::Fail => exit::FAIL,
@@ -132,40 +124,13 @@ fn keep(verdict: &Verdict, target: Option<&Path>) {
     }
 }
 
-fn print(
-    arguments: &Arguments,
-    environment: &Environment,
-    verdict: &Verdict,
-) -> Result<(), Failure> {
-    let failed = |what: String| move |source| Failure::Output { what, source };
-    let document = Document { schema: JSON_SCHEMA, verdict, environment };
-    let text = || -> io::Result<()> {
-        io::stdout().lock().write_all(report::render(environment, verdict).as_bytes())
-    };
-    match arguments.json.as_deref() {
-        None => text().map_err(failed("the report".into())),
-        Some(path) => {
-            let mut json = serde_json::to_vec_pretty(&document)
-                .map_err(io::Error::other)
-                .map_err(failed("JSON".into()))?;
-            json.push(b'\n');
-            if path == Path::new("-") {
-                io::stdout().lock().write_all(&json).map_err(failed("JSON".into()))
-            } else {
-                std::fs::write(path, &json).map_err(failed(path.display().to_string()))?;
-                text().map_err(failed("the report".into()))
-            }
-        }
-    }
-}
-
-fn profile(name: &str) -> Result<Profile, String> {
+pub(crate) fn profile(name: &str) -> Result<Profile, String> {
     Profile::named(name)
         .ok_or_else(|| format!("no profile {name:?}: use quick or standard (or boot)"))
 }
 
 /// A number with `us`, `ms` or `s`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let scale = match unit {

@@ -71,6 +71,9 @@ impl Fake {
             flushes: None,
             durability: "unverified".into(),
             busy_before: None,
+            sync: None,
+            write: None,
+            timeline: Vec::new(),
         });
         verdict
     }

@@ -75,6 +75,7 @@ pub struct NodeSampler {
     began: Option<Instant>,
     pulse: Arc<Pulse>,
     queue: RunQueue,
+    wrote: Option<Duration>,
     // Last: its thread ends after nothing else is left to write.
     companion: Companion,
 }
@@ -109,6 +110,7 @@ impl NodeSampler {
             began: None,
             pulse,
             queue: RunQueue::of_this_thread(),
+            wrote: None,
             companion,
         })
     }
@@ -144,6 +146,7 @@ impl NodeSampler {
         self.pulse.syncs.fetch_add(1, Ordering::Relaxed);
         self.segment = next;
         self.position = 0;
+        self.wrote = None;
         self.timed(|| self.scratch.sync_directory())
     }
 
@@ -152,7 +155,9 @@ impl NodeSampler {
         let bytes = &self.content[from..from + size];
         let path = &self.segment.path;
         let file = &self.segment.file;
+        let start = Instant::now();
         file.write_all_at(bytes, self.position).map_err(ProbeError::io("write a file in", path))?;
+        self.wrote = Some(start.elapsed());
         self.position += size as u64;
         self.pulse.bytes.fetch_add(size as u64, Ordering::Relaxed);
         self.timed(|| file.sync_data().map_err(ProbeError::io("sync a file in", path)))
@@ -178,5 +183,9 @@ impl Sampler for NodeSampler {
             finished: timed.end.duration_since(began),
             bytes_written: self.pulse.bytes.load(Ordering::Relaxed),
         })
+    }
+
+    fn last_write(&self) -> Option<Duration> {
+        self.wrote
     }
 }
