@@ -71,11 +71,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let looked = place::look(&question, &files, RunDir::find().as_ref());
     let holding = holding(&looked);
     let refused: Vec<String> = environment.refusals().map(|f| f.text.clone()).collect();
+    // What others measured in the last minutes is not measured again, whatever it says.
+    let again = match question.fresh(RunDir::find().as_ref()) {
+        Some(_) => "reuses this until it is 10 minutes old, then measures",
+        None => "measures again at its next start",
+    };
     let (code, next_start) = match holding.map(|(_, verdict, _)| verdict.outcome) {
         _ if !refused.is_empty() => (exit::REFUSED, "refused"),
         Some(Outcome::Pass) => (exit::PASS, "starts without measuring"),
-        Some(Outcome::Fail) => (exit::FAIL, "measures again"),
-        _ => (exit::INCONCLUSIVE, "measures"),
+        Some(Outcome::Fail) => (exit::FAIL, again),
+        Some(_) => (exit::INCONCLUSIVE, again),
+        None => (exit::INCONCLUSIVE, "measures at its next start"),
     };
     let lines: Vec<Line<'_>> = looked.iter().map(line).collect();
     if arguments.json {
@@ -154,18 +160,18 @@ fn answer(
     }
     match holding {
         Some((_, verdict, changes)) => {
-            let p99 = verdict.p99().map(|p99| format!(", p99 {}", millis(p99)));
+            let word = match verdict.outcome {
+                Outcome::Pass => "VALID: a stored PASS holds",
+                Outcome::Fail => "FAIL: a stored FAIL holds",
+                _ => "INCONCLUSIVE: the stored answer decides nothing",
+            };
+            let p99 = verdict.p99().map(|p99| format!("p99 {}, ", millis(p99)));
             let text = format!(
-                "VALID: {}{} within a limit of {}, measured {}; a node {next_start}",
-                verdict.outcome.as_str(),
+                "{word} ({}limit {}, measured {}); a node {next_start}",
                 p99.unwrap_or_default(),
                 millis(Duration::from_nanos(verdict.limit_ns)),
                 fio::when(verdict)
             );
-            let text = match verdict.outcome {
-                Outcome::Pass => text,
-                _ => text.replace(" within a limit", ", limit").replace("limit of", "limit"),
-            };
             out.push_str(&wrap("", 2, &text));
             for change in changes {
                 out.push_str(&wrap("  ", 4, &format!("changed since: {change}")));

@@ -104,7 +104,8 @@ fn collect(
         let group = format!("/{}", ancestor.display());
         let read = |file: &str| std::fs::read_to_string(directory.join(file)).unwrap_or_default();
         if unified {
-            if found.pressure.is_empty() {
+            // The root group's account is the host's.
+            if found.pressure.is_empty() && group != "/" {
                 found.pressure.extend(pressure::read(&directory.join("io.pressure"), &group));
             }
             found.shares.extend(shares(&read("io.weight"), &read("io.latency"), &group, names));

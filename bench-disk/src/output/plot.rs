@@ -11,7 +11,7 @@ const HEIGHT: f64 = 260.0;
 
 /// Room for labels: left, right, top, bottom.
 const LEFT: f64 = 70.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 28.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 36.0;
 
