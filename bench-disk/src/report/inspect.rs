@@ -86,7 +86,7 @@ fn file_system(page: &mut Page, environment: &Environment) {
     page.remark(meaning::class(environment.class));
     if let Some(mount) = &environment.mount {
         page.row("mounted", &format!("{} at {}", mount.source, mount.point.display()));
-        page.row("options", &mount.options.join(","));
+        page.row("options", &mount.options.join(", "));
         for option in &mount.options {
             if let Some(text) = meaning::option(option) {
                 page.remark(&format!("{option}: {text}"));
@@ -100,7 +100,7 @@ fn file_system(page: &mut Page, environment: &Environment) {
 fn devices(page: &mut Page, environment: &Environment) {
     page.title("DEVICES, FROM THE FILE SYSTEM DOWN");
     if environment.layers.is_empty() {
-        page.row(&environment.device_name(), "");
+        page.row("source", &environment.device_name());
         page.remark("no block device of this host is known under this file system");
         return;
     }
