@@ -242,3 +242,48 @@ fn a_browser_opens_the_page_without_a_word_on_the_console() {
     let said = console(&broken).expect("a browser");
     assert!(said.iter().any(|line| line.contains("nothing is not defined")), "{said:#?}");
 }
+
+/// The part of the documentation between two marks.
+fn documented(mark: &str) -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/bench-disk.md");
+    let text = std::fs::read_to_string(file).expect("documentation");
+    let (_, rest) = text.split_once(&format!("<!-- {mark} -->")).expect("a mark");
+    rest.split_once("<!-- end -->").expect("an end").0.to_string()
+}
+
+/// Names of all fields, at every depth.
+fn fields(value: &Value, found: &mut std::collections::BTreeSet<String>) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                found.insert(name.clone());
+                fields(value, found);
+            }
+        }
+        Value::Array(list) => list.iter().for_each(|value| fields(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_and_every_metric_is_documented() {
+    let (environment, verdict) = made::verdict(Outcome::Fail);
+    let document = serde_json::to_value(Document::new(&environment, &verdict)).expect("JSON");
+    let mut found = std::collections::BTreeSet::new();
+    fields(&document, &mut found);
+    let text = documented("json");
+    let told =
+        |name: &String| text.contains(&format!(".{name}`")) || text.contains(&format!("`{name}`"));
+    let missing: Vec<&String> = found.iter().filter(|name| !told(name)).collect();
+    assert!(missing.is_empty(), "docs/bench-disk.md does not tell about {missing:?}");
+
+    let metrics = textfile::render(&environment, &verdict);
+    let text = documented("metrics");
+    for line in metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let name = line.split(' ').next().expect("a name");
+        assert!(
+            text.contains(&format!("`{name}`")),
+            "docs/bench-disk.md does not tell about {name}"
+        );
+    }
+}
