@@ -18,6 +18,7 @@ pub mod store;
 pub mod wal;
 
 pub mod machine;
+pub mod peer;
 
 pub mod node;
 

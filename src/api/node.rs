@@ -5,7 +5,7 @@ use crate::machine::{
     Alarm, Answer, Chunk, ChunkEnd, Members, RangeStream, ReadError, Reader, Sizes, TxnAnswer,
 };
 use crate::mvcc::{End, HashKv, RangeQuery, RangeResult, Sort};
-use crate::node::{Handle, Identity, Phase, RaftStatus, Refused};
+use crate::node::{Changed, Handle, Identity, MemberOp, Phase, RaftStatus, Refused};
 use crate::proto::etcdserverpb::{InternalRaftRequest, ResponseHeader, TxnRequest};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,13 @@ pub trait Node: Clone + Send + Sync + 'static {
     fn compaction_done(&self, revision: i64) -> impl Future<Output = Result<(), Refused>> + Send;
     /// Makes all that is applied durable in the store.
     fn commit_store(&self) -> impl Future<Output = Result<(), Refused>> + Send;
+
+    /// Hands leadership to another member and waits until it leads.
+    fn move_leader(&self, to: u64) -> impl Future<Output = Result<(), Refused>> + Send;
+
+    /// Changes the membership.
+    fn change_members(&self, op: MemberOp)
+    -> impl Future<Output = Result<Changed, Refused>> + Send;
 
     /// Local range; may take long.
     fn range(&self, query: &RangeQuery) -> Result<RangeResult, ReadError>;
@@ -129,6 +136,14 @@ impl Node for Handle {
 
     async fn commit_store(&self) -> Result<(), Refused> {
         Self::commit_store(self).await
+    }
+
+    async fn move_leader(&self, to: u64) -> Result<(), Refused> {
+        Self::move_leader(self, to).await
+    }
+
+    async fn change_members(&self, op: MemberOp) -> Result<Changed, Refused> {
+        Self::change_members(self, op).await
     }
 
     fn range(&self, query: &RangeQuery) -> Result<RangeResult, ReadError> {

@@ -98,7 +98,7 @@ impl<G: Rpc> Acceptor<G> {
     }
 
     fn deal(&self, accepted: Accepted) {
-        let cap = self.shared.limits.connections;
+        let cap = self.shared.limits.connections.cap(self.port);
         let Some(place) = self.counters.admit(self.port, cap) else { return };
         let turn = self.next.fetch_add(1, Relaxed) % self.lanes.len();
         let lane = &self.lanes[turn];

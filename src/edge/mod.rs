@@ -6,7 +6,7 @@
 //! port, a gRPC service and an HTTP router ([`Routes`]).
 //!
 //! ```text
-//! bind ──> Bound ──> Edge::serve ──> accept ──> sniff ──> HTTP/2 (guarded) ──┬─> Routes.rpc
+//! reserve ──> Reserved ──> Bound ──> Edge::serve ──> accept ──> sniff ──> HTTP/2 (guarded) ──┬─> Routes.rpc
 //!                                                  └────> HTTP/1 ────────────┴─> Routes.http
 //! ```
 
@@ -28,7 +28,9 @@ mod tests;
 
 pub use conn::{Closed, ConnInfo, Remote, from_this_machine};
 pub use drain::Drained;
-pub use limits::{ConnObserver, Counters, Limits, NoObserver, connection_cap, raise_fd_limit};
-pub use listen::{Address, Bound, ListenError, Port, Spec, bind};
+pub use limits::{
+    Caps, ConnObserver, Counters, FD_LIMIT_LEAST, Limits, NoObserver, raise_fd_limit,
+};
+pub use listen::{Address, Bound, ListenError, Port, Reserved, Spec, bind, reserve};
 pub use route::{NoRpc, Routes, Rpc};
 pub use runtime::{Edge, Options};

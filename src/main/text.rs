@@ -51,7 +51,7 @@ pub(crate) fn help() -> String {
     text.push_str(
         "\nExit codes: 0 stopped in order, 1 configuration, 2 usage, 20 disk gate FAIL, 21 disk \
          gate\nINCONCLUSIVE (strict), 22 disk gate REFUSED, 74 I/O error, 75 directory locked, 78 \
-         foreign or\nnewer data directory.\n",
+         foreign,\nnewer or incomplete data directory.\n",
     );
     text
 }

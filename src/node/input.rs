@@ -66,6 +66,14 @@ pub(super) enum NodeInput {
         /// Its request id.
         id: u64,
     },
+    /// A change of the membership; the proposal has no data and waits for its entry.
+    Change { change: consensus::MemberChange, proposal: Proposal },
+    /// Messages of other members.
+    Wires(Vec<consensus::Wire>),
+    /// Messages to this member were lost.
+    Unreachable(u64),
+    /// Hand leadership to this member, if this one leads.
+    TransferLeader(u64),
     /// The quota is used up: raise NOSPACE.
     OverQuota,
     /// No further requests; finish and leave the loop.

@@ -22,8 +22,8 @@ pub struct Sources {
     pub conns: Arc<ConnStats>,
     /// What the disk gate decided.
     pub gate: GateState,
-    /// Limit of connections.
-    pub connection_limit: u64,
+    /// Limits of connections by port.
+    pub connection_limits: Vec<(&'static str, u64)>,
     /// Bytes of rows waiting for the store above which proposals are refused.
     pub store_pending_limit: u64,
     /// Phases of a start in order; the last one is serving itself.

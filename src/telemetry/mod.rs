@@ -12,6 +12,7 @@ pub mod io;
 pub mod logging;
 pub mod metrics;
 pub mod node_metrics;
+pub mod peer_stats;
 pub mod pending;
 pub mod process;
 pub mod raft_log;

@@ -13,6 +13,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests own their clocks, threads and files")]
 
 mod clients;
+pub mod cluster;
 mod etcdctl;
 mod http;
 mod load;
@@ -27,6 +28,7 @@ mod tools;
 mod wal;
 
 pub use clients::{Clients, decode, event, key_value};
+pub use cluster::Cluster;
 pub use etcdctl::{Etcdctl, Output};
 pub use http::http_get;
 pub use load::{Load, Shape};

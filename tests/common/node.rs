@@ -36,6 +36,7 @@ pub enum Program {
 pub struct Launch {
     program: Program,
     data_dir: Option<PathBuf>,
+    ports: Option<[u16; 3]>,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     wrapper: Vec<OsString>,
@@ -47,6 +48,7 @@ impl Launch {
         Self {
             program,
             data_dir: None,
+            ports: None,
             args: Vec::new(),
             env: Vec::new(),
             wrapper: Vec::new(),
@@ -92,6 +94,13 @@ impl Launch {
         self
     }
 
+    /// Ports for clients, peers and metrics, known before the start.
+    #[must_use]
+    pub fn ports(mut self, ports: [u16; 3]) -> Self {
+        self.ports = Some(ports);
+        self
+    }
+
     /// One more flag.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
@@ -124,7 +133,7 @@ impl Launch {
     pub fn spawn(self) -> Node {
         let home = tempfile::Builder::new().prefix("assay-test-").tempdir().expect("temp dir");
         let data_dir = self.data_dir.clone().unwrap_or_else(|| home.path().join("data"));
-        let ports = [free_port(), free_port(), free_port()];
+        let ports = self.ports.unwrap_or_else(|| [free_port(), free_port(), free_port()]);
         let log = home.path().join("log");
         let child = launch(&self, &data_dir, ports, &log);
         Node { launch: self, home, data_dir, ports, log, child, starts: 1 }

@@ -145,7 +145,8 @@ impl Node {
                 .map_err(|e| fault("log", &e))?
         };
 
-        let store_options = store::Options { cache_bytes: settings.cache_bytes, clean: false };
+        let store_options =
+            store::Options { cache_bytes: settings.cache_bytes, clean: false, room: None };
         let (writer, shared, loaded) = store::open(dyn_disk, Path::new(STORE), &store_options)
             .map_err(|e| fault("store", &e))?;
         oracle.opened(&loaded, &shared)?;

@@ -64,5 +64,7 @@ pub(super) fn connections(out: &mut Exposition, sources: &Sources, state: &State
     }
     out.value(&assay::ACCEPTED, state.accepted as f64);
     out.value(&assay::REFUSED, state.refused as f64);
-    out.value(&assay::CONNECTION_LIMIT, sources.connection_limit as f64);
+    for (port, limit) in &sources.connection_limits {
+        out.family(&assay::CONNECTION_LIMIT).value(&[port], *limit as f64);
+    }
 }

@@ -72,8 +72,8 @@ families! {
         "Watches cancelled because their revision was compacted.";
 
     CONNECTIONS Gauge, Count, "assay_connections" ["port"] "Open connections.";
-    CONNECTION_LIMIT Gauge, Count, "assay_connection_limit" []
-        "Connections of all ports above which new ones are refused.";
+    CONNECTION_LIMIT Gauge, Count, "assay_connection_limit" ["port"]
+        "Connections of a kind of port above which new ones are refused.";
     ACCEPTED Counter, Count, "assay_connections_accepted_total" [] "Connections accepted.";
     REFUSED Counter, Count, "assay_connections_refused_total" []
         "Connections closed at once because the limit was reached.";

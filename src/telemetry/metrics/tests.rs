@@ -47,7 +47,7 @@ fn filled() -> Metrics {
             p99_seconds: Some(0.002),
             limit_seconds: 0.01,
         },
-        connection_limit: 10,
+        connection_limits: vec![("client", 10)],
         store_pending_limit: 20,
         phases: &["gate", "serve"],
         api_version: "3.7.1",
