@@ -4,6 +4,8 @@
 //! flags ─► log ─► signals ─► paths and ports ─► disk gate ─► listeners ─► data directory ─► node ─► clients
 //! ```
 
+#[path = "main/drift.rs"]
+mod drift;
 #[path = "main/gate.rs"]
 mod gate;
 #[path = "main/glue.rs"]

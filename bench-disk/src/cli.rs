@@ -1,13 +1,17 @@
 //! Command line of the program: arguments, output, exit codes. One module per command.
 
 mod colour;
+mod compare;
 mod explain;
 mod export_fio;
 mod inspect;
 mod manual;
+mod measuring;
 mod outputs;
+mod powercut;
 mod run;
 mod signals;
+mod sweep;
 mod terminal;
 mod verify;
 
@@ -78,6 +82,12 @@ enum Command {
     /// Print a manual page.
     #[command(hide = true)]
     Manual(manual::Arguments),
+    /// Compare the results of sibling nodes and name the odd one out.
+    Compare(compare::Arguments),
+    /// Curves over append size, parallel committers and ways to get space.
+    Sweep(sweep::Arguments),
+    /// Prove by a power cut that syncs are durable: write, witness, verify.
+    Powercut(powercut::Arguments),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -95,6 +105,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
         Command::ExportFio(arguments) => export_fio::run(arguments),
+        Command::Compare(arguments) => compare::run(arguments),
+        Command::Sweep(arguments) => sweep::run(arguments),
+        Command::Powercut(arguments) => powercut::run(arguments),
         Command::Manual(arguments) => manual::run(arguments),
     };
     ExitCode::from(match done {

@@ -12,7 +12,7 @@ pub const PERCENTILES: [f64; 17] = [
     99.99,
 ];
 
-/// Points of a timeline: as many as a plot can show and a verdict file should carry.
+/// Points of it: as many as a plot can show and a verdict file should carry.
 const SLICES: usize = 60;
 
 /// Latencies of one kind of call.
@@ -69,7 +69,7 @@ pub struct Slice {
 
 /// Cuts a run into stretches of equal duration; stretches without a sample are left out.
 /// `finished` holds the time at which each sample returned, ascending.
-pub fn timeline(latencies: &[u64], finished: &[u64]) -> Vec<Slice> {
+pub fn course(latencies: &[u64], finished: &[u64]) -> Vec<Slice> {
     let Some(&end) = finished.last() else { return Vec::new() };
     let width = end.div_ceil(SLICES as u64).max(1);
     let mut slices = Vec::new();
@@ -120,19 +120,19 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_has_at_most_sixty_one_slices_and_loses_no_sample() {
+    fn a_course_has_at_most_sixty_one_slices_and_loses_no_sample() {
         let latencies: Vec<u64> = (0..5_000).map(|i| i % 97).collect();
         let mut finished: Vec<u64> = (0..5_000u64).map(|i| i * 1_000).collect();
-        let slices = timeline(&latencies, &finished);
+        let slices = course(&latencies, &finished);
         assert!((SLICES..=SLICES + 1).contains(&slices.len()), "{}", slices.len());
         assert_eq!(slices.iter().map(|slice| slice.n).sum::<u64>(), 5_000);
         // A pause in which nothing finished leaves a gap, not empty slices.
         for at in &mut finished[2_500..] {
             *at += 5_000_000;
         }
-        let slices = timeline(&latencies, &finished);
+        let slices = course(&latencies, &finished);
         assert!(slices.len() < 45 && slices.iter().all(|slice| slice.n > 0), "{}", slices.len());
         assert!(slices.is_sorted_by_key(|slice| slice.end_ns));
-        assert_eq!(timeline(&[], &[]), []);
+        assert_eq!(course(&[], &[]), []);
     }
 }

@@ -54,6 +54,7 @@ fn gate_in_a_process_of_its_own() {
         p99_limit: LIMIT,
         verdict_file: None,
         progress: None,
+        interrupt: std::sync::Arc::default(),
     });
     println!("stored={} {} {}", decision.from_stored, decision.summary, decision.text);
 }

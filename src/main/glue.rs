@@ -4,8 +4,11 @@ use assay::admin::{AlarmKind, DebugSource, HealthSource, Phase, ReadFuture, Vers
 use assay::config::{API_VERSION, Config, Level, Log, LogOutput, STORAGE_VERSION, UrlList};
 use assay::edge::{self, Port, Spec};
 use assay::node::{self, Handle, Progress};
+use assay::telemetry::io::{FileKind, IoStats};
 use assay::telemetry::logging;
 use assay::telemetry::metrics::Metrics;
+use assay::telemetry::sync_mix::{SyncMix, SyncMixSnapshot};
+use bench_disk::sampler::recorded::{Recorded, Stream};
 use std::sync::{Arc, OnceLock};
 
 /// Options of the log.
@@ -116,14 +119,17 @@ impl HealthSource for Health {
 }
 
 /// Values of `/debug/vars`.
-pub(crate) struct Vars(pub(crate) Arc<Health>);
+pub(crate) struct Vars {
+    pub(crate) health: Arc<Health>,
+    pub(crate) io: Arc<IoStats>,
+}
 
 impl DebugSource for Vars {
     fn vars(&self) -> Vec<(String, serde_json::Value)> {
         let words: Vec<String> =
             std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let mut vars = vec![("cmdline".to_string(), serde_json::json!(words))];
-        if let Some(node) = self.0.node.get() {
+        if let Some(node) = self.health.node.get() {
             let raft = node.raft();
             vars.push((
                 "raft.status".to_string(),
@@ -137,7 +143,27 @@ impl DebugSource for Vars {
                 }),
             ));
         }
+        let mix = serde_json::to_value(recorded(&self.io)).unwrap_or_default();
+        vars.push((bench_disk::sampler::recorded::KEY.to_string(), mix));
         vars
+    }
+}
+
+/// What the log and the store wrote before each sync, for `bench-disk run --mix`.
+fn recorded(io: &IoStats) -> Recorded {
+    let snapshot = |kind| io.mix(kind).map(SyncMix::snapshot).unwrap_or_default();
+    let stream = |seen: &SyncMixSnapshot| Stream {
+        writes: seen.writes,
+        bytes: seen.bytes,
+        bytes_per_sync: seen.bytes_per_sync.clone(),
+    };
+    let (log, store) = (snapshot(FileKind::Wal), snapshot(FileKind::Store));
+    Recorded {
+        schema: bench_disk::sampler::recorded::SCHEMA,
+        program: concat!("assay ", env!("CARGO_PKG_VERSION")).to_string(),
+        active_seconds: log.active_seconds,
+        log: stream(&log),
+        store: stream(&store),
     }
 }
 

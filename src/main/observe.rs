@@ -1,5 +1,6 @@
 //! Joins interface, edge and node to the metrics: counts calls and connections, samples the state.
 
+use super::drift::DiskDrift;
 use super::glue::Health;
 use assay::admin::{HealthSource, Phase};
 use assay::api::Code;
@@ -107,6 +108,7 @@ impl ConnObserver for Connections {
 pub(crate) struct State {
     pub(crate) health: Arc<Health>,
     pub(crate) connections: Arc<Counters>,
+    pub(crate) drift: DiskDrift,
 }
 
 impl StateSource for State {
@@ -119,6 +121,7 @@ impl StateSource for State {
             accepted: self.connections.accepted(),
             refused: self.connections.refused(),
             ready: self.health.phase() == Phase::Ready,
+            drift: Some(self.drift.sample()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The life of the process between flags and exit code.
 
+use super::drift::DiskDrift;
 use super::glue::{self, Health, Vars};
 use super::ports::Ports;
 use super::signals::Signals;
@@ -137,11 +138,16 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     metrics.set_state(Arc::new(observe::State {
         health: health.clone(),
         connections: edge.counters().clone(),
+        drift: DiskDrift::new(
+            io.clone(),
+            u64::try_from(config.gate.p99.as_nanos()).unwrap_or(u64::MAX),
+            decision.verdict.as_ref(),
+        ),
     }));
     let admin = Admin {
         health: health.clone(),
         metrics: Arc::new(glue::Exposition(metrics)),
-        debug: Arc::new(Vars(health.clone())),
+        debug: Arc::new(Vars { health: health.clone(), io: io.clone() }),
         access: Arc::new(Access {
             hosts: config.access.hosts.clone(),
             origins: config.access.origins.clone(),

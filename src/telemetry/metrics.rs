@@ -68,6 +68,17 @@ pub struct StateSample {
     pub refused: u64,
     /// Whether the node is ready.
     pub ready: bool,
+    /// How the disk does against its verdict; `None` where nobody asks.
+    pub drift: Option<DriftSample>,
+}
+
+/// The log's syncs of the last hour.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DriftSample {
+    /// Their 99th percentile in seconds, if there were any.
+    pub p99_seconds: Option<f64>,
+    /// What they are compared with, and whether they are too slow for it.
+    pub against: [(&'static str, bool); 2],
 }
 
 /// One sample of the node's state.

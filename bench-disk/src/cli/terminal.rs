@@ -37,6 +37,7 @@ impl Bar {
             Phase::Locked => "another probe of this device runs, waiting".into(),
             Phase::Quiet => "others keep the device busy, waiting".into(),
             Phase::Prepare => "preparing files".into(),
+            Phase::Side(name) => format!("the verdict is known; phase {name} beside it"),
             Phase::Measure => measuring(progress, shortest),
         };
         let part = |done: f64, whole: f64| if whole > 0.0 { (done / whole).min(1.0) } else { 1.0 };

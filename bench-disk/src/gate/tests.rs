@@ -72,9 +72,13 @@ impl Fake {
             flushes: None,
             durability: "unverified".into(),
             busy_before: None,
+            flush_cost: None,
+            open_loop: None,
+            timeline: Vec::new(),
+            phases: Vec::new(),
             sync: None,
             write: None,
-            timeline: Vec::new(),
+            course: Vec::new(),
         });
         verdict
     }

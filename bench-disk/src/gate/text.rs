@@ -88,7 +88,7 @@ pub(super) fn decision(
             &format!(
                 "{}, {}, {} samples{source}",
                 millis(Duration::from_nanos(measured.percentiles.p99_ns)),
-                interval(&measured.percentiles),
+                interval(&measured.percentiles, &measured.summary),
                 measured.summary.n
             ),
         );

@@ -1,5 +1,6 @@
 //! The result as one page for browsers: no script, no outside resource, light and dark.
 
+use crate::consequence;
 use crate::env::Environment;
 use crate::explain;
 use crate::finding::Finding;
@@ -60,7 +61,7 @@ fn figures(out: &mut String, measured: &Measured) {
     }
     out.push_str("</section>\n<section><table>");
     let summary = &measured.summary;
-    row(out, "interval of p99", &report::interval(p));
+    row(out, "interval of p99", &report::interval(p, summary));
     let share = format!(
         "{} of {} ({:.2} % to {:.2} %), longest burst {}, design effect {:.1}",
         summary.exceeded,
@@ -72,9 +73,29 @@ fn figures(out: &mut String, measured: &Measured) {
     );
     row(out, "above the limit", &share);
     row(out, "durability", &report::durability(measured));
-    row(out, "timing", &report::consequence(measured));
+    row(out, "timing", &consequence::timing(measured));
     let elapsed = Duration::from_nanos(measured.elapsed_ns).as_secs_f64();
     row(out, "run", &format!("{elapsed:.1} s, {:.1} MB written", measured.bytes as f64 / 1e6));
+    out.push_str("</table></section>\n");
+    if measured.phases.len() > 1 {
+        phases(out, measured);
+    }
+}
+
+/// The phase that decides, and those measured beside it.
+fn phases(out: &mut String, measured: &Measured) {
+    out.push_str(
+        "<section><h2>Phases (the first decides)</h2><table class=\"grid\"><tr><th>phase</th>\
+         <th>median</th><th>p99</th><th>p99.9</th><th>maximum</th><th>syncs/s</th><th>slow</th></tr>",
+    );
+    for phase in &measured.phases {
+        let _ = write!(out, "<tr><td>{}</td>", escape(&phase.name));
+        for ns in [phase.p50_ns, phase.p99_ns, phase.p999_ns, phase.max_ns] {
+            let _ = write!(out, "<td>{}</td>", millis(Duration::from_nanos(ns)));
+        }
+        let (rate, slow) = (phase.syncs_per_second, phase.exceeded);
+        let _ = write!(out, "<td>{rate:.0}</td><td>{slow}</td></tr>");
+    }
     out.push_str("</table></section>\n");
 }
 
@@ -82,7 +103,7 @@ fn plots(out: &mut String, measured: &Measured, limit_ns: u64) {
     let figures = [
         ("How long syncs took", plot::histogram(&measured.histogram, limit_ns)),
         ("The slowest of them", plot::tail(&measured.histogram, limit_ns)),
-        ("Over the run", plot::timeline(&measured.timeline, limit_ns)),
+        ("Over the run", plot::course(&measured.course, limit_ns)),
     ];
     for (title, plot) in figures {
         if plot.is_empty() {

@@ -130,7 +130,7 @@ pub(super) fn tail(pairs: &[(u64, u64)], limit_ns: u64) -> String {
 }
 
 /// Median, 99th percentile and maximum over the run.
-pub(super) fn timeline(slices: &[Slice], limit_ns: u64) -> String {
+pub(super) fn course(slices: &[Slice], limit_ns: u64) -> String {
     let (Some(last), true) = (slices.last(), slices.len() > 1) else { return String::new() };
     let low = slices.iter().map(|slice| slice.p50_ns).min().unwrap_or(1);
     let high = slices.iter().map(|slice| slice.max_ns).max().unwrap_or(1);
@@ -243,8 +243,8 @@ mod tests {
     #[test]
     fn a_timeline_needs_two_points() {
         let slice = |end_ns| Slice { end_ns, n: 1, p50_ns: 1_000, p99_ns: 2_000, max_ns: 3_000 };
-        assert_eq!(timeline(&[slice(1)], 1_000_000), "");
-        let plot = timeline(&[slice(1_000_000_000), slice(2_000_000_000)], 1_000_000);
+        assert_eq!(course(&[slice(1)], 1_000_000), "");
+        let plot = course(&[slice(1_000_000_000), slice(2_000_000_000)], 1_000_000);
         assert_eq!(plot.matches("<polyline").count(), 3);
     }
 }

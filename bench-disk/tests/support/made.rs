@@ -1,12 +1,12 @@
 //! A verdict made from known latencies, so that outputs can be checked without a disk.
 
-use bench_disk::distribution::{Distribution, timeline};
+use bench_disk::distribution::{Distribution, course};
 use bench_disk::env::Environment;
 use bench_disk::finding::Finding;
 use bench_disk::judge::Outcome;
 use bench_disk::probe;
 use bench_disk::stats::{Percentiles, Summary};
-use bench_disk::verdict::{Measured, Verdict};
+use bench_disk::verdict::{FlushCost, Measured, Minute, OpenLoop, PhaseFigures, Verdict};
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,7 +55,25 @@ pub(crate) fn verdict(outcome: Outcome) -> (Environment, Verdict) {
         busy_before: Some(0.01),
         sync: Distribution::of(&latencies),
         write: Distribution::of(&writes),
-        timeline: timeline(&latencies, &finished),
+        flush_cost: Some(FlushCost { write_ns: 40_000, synced_ns: 80_000 }),
+        open_loop: Some(OpenLoop {
+            interval_ns: 2_000_000,
+            p99_ns: 20_000_000,
+            p999_ns: 21_000_000,
+            max_ns: 22_000_000,
+        }),
+        timeline: vec![Minute { minute: 0, n: 10, p50_ns: 1, p99_ns: 2, max_ns: 3 }],
+        phases: vec![PhaseFigures {
+            name: "loaded".into(),
+            n: 10_000,
+            exceeded: 100,
+            p50_ns: 700_000,
+            p99_ns: 20_000_000,
+            p999_ns: 20_000_000,
+            max_ns: 20_000_000,
+            syncs_per_second: 500.0,
+        }],
+        course: course(&latencies, &finished),
     });
     verdict.remember(Vec::new());
     (environment, verdict)

@@ -27,6 +27,11 @@ families! {
     GATE_LIMIT Gauge, Seconds, "assay_disk_gate_limit_seconds" []
         "Sync p99 above which the disk gate refuses a disk.";
 
+    DISK_DRIFT Gauge, Flag, "assay_disk_drift" ["against"]
+        "Whether the log's syncs of the last hour are too slow for the limit, or for the stored verdict of the disk.";
+    DISK_LIVE_P99 Gauge, Seconds, "assay_disk_live_p99_seconds" []
+        "Sync p99 of the log in the last hour; absent without a sync.";
+
     FREE_BYTES Gauge, Bytes, "assay_fs_free_bytes" ["volume"]
         "Free space of the file system that holds the data.";
     FREE_INODES Gauge, Count, "assay_fs_free_inodes" ["volume"]
