@@ -53,6 +53,9 @@ Before an installation:
   bench-disk verify --dir /var/lib/etcd     does the stored answer still hold?
   bench-disk explain CODE                   what a [code] in a report means
 
+Further: sweep (what would make it faster), compare (sibling nodes), powercut
+(does a sync survive a pulled plug), export-fio (the same load for fio).
+
 In a pipeline:
   bench-disk run --dir D --json result.json || exit 1
   jq -e '.outcome == \"PASS\"' result.json

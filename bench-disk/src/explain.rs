@@ -59,7 +59,7 @@ mod tests {
     /// Text constants of calls that make findings: `Finding::warn("code"`, also over a line break.
     fn codes_in(source: &str) -> Vec<String> {
         let mut codes = Vec::new();
-        for maker in ["Finding::note(", "Finding::warn(", "Finding::refuse("] {
+        for maker in ["Finding::note(", "Finding::warn(", "Finding::refuse(", "suspect("] {
             for (_, rest) in
                 source.match_indices(maker).map(|(at, _)| source.split_at(at + maker.len()))
             {

@@ -170,24 +170,12 @@ pub(crate) fn sentence(verdict: &Verdict, limit: &str) -> String {
                 _ => "not proven to be within or above",
             };
             format!(
-                "p99 {p99} is {relation} the limit of {limit} ({}){}",
-                interval(&measured.percentiles, &measured.summary),
-                throttled(verdict)
+                "p99 {p99} is {relation} the limit of {limit} ({})",
+                interval(&measured.percentiles, &measured.summary)
             )
         }
         (None, Outcome::Fail) => format!("no sync within the limit of {limit}"),
         (None, _) => "nothing was measured".into(),
-    }
-}
-
-/// A control group's limit explains a bad result better than the disk does.
-fn throttled(verdict: &Verdict) -> &'static str {
-    let limited = verdict.findings.iter().any(|finding| finding.code == "cgroup-limit");
-    match verdict.outcome {
-        Outcome::Fail | Outcome::Inconclusive if limited => {
-            "; limit, not disk: a control group throttles this device"
-        }
-        _ => "",
     }
 }
 

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{Place, json, run, skip, text, tool};
 
-const COMMANDS: [&str; 5] = ["run", "inspect", "verify", "explain", "export-fio"];
+const COMMANDS: [&str; 8] =
+    ["run", "inspect", "verify", "explain", "export-fio", "compare", "sweep", "powercut"];
 
 #[test]
 fn every_finding_can_be_explained_and_a_mistyped_one_is_a_usage_error() {
@@ -39,7 +40,7 @@ fn the_job_file_runs_under_the_real_fio() {
     let place = Place::new();
     let file = place.path("wal.fio");
     let named = file.to_str().expect("UTF-8");
-    for profile in ["boot", "quick", "standard"] {
+    for profile in ["boot", "quick", "soak", "fio", "standard"] {
         let data = place.path("data");
         let command = place.on("export-fio", &data, &["--profile", profile, "--output", named]);
         assert_eq!(run(command).status.code(), Some(0));

@@ -32,9 +32,18 @@ table! {
     "copy-on-write": "a copy-on-write file system",
         "On btrfs and similar file systems every overwrite goes to a new place and updates a tree of metadata, so that syncs cost more, files fragment, and latency grows with age in a way that a fresh directory does not show.",
         "Prefer ext4 or XFS for the data directory. On btrfs switch copy-on-write off for the directory while it is empty: chattr +C DIRECTORY.";
+    "does-not-qualify": "this plan says nothing to a node",
+        "The run wrote less, or with lower confidence, than a node asks of its disk: the fio recipe, a look at a disk in use, a load without the store, or a recorded mix of one node. Its answer is for people to compare with, and no verdict is left for a node.",
+        "Run --profile quick or standard with the default load if a node shall trust the answer.";
     "election-stall": "a sync took as long as an election timeout",
         "While one sync is that slow, a leader can neither acknowledge writes nor be sure that it still leads. Followers start an election, and clients see a pause of seconds. One such stall in a short run means many per day.",
         "Look for what stalls the device: a full write cache, online discard, snapshots or backups of the volume, a RAID rebuild. If nothing can be changed, raise the election timeout to at least ten times the longest sync.";
+    "faster-than-rotation": "a rotating disk that answers too fast",
+        "A disk that turns cannot put dependent writes on its platter faster than about one per turn. This one answers half of the syncs in less than half a turn of the fastest disks, so it keeps them in a cache.",
+        "Find out whether the cache survives a power cut (a controller with a battery does). If not, switch it off (hdparm -W0 DEVICE), measure again, and prove it with `powercut`.";
+    "flush-too-cheap": "a flush costs next to nothing",
+        "The device announces a volatile cache, so a flush has to travel to the device and back, and the device has to empty its cache. Here it adds almost nothing to a plain write: some layer answers in its place.",
+        "Look at the cache mode of the virtual machine (unsafe and writeback without flushes are wrong), at RAID controllers and at dm targets. `powercut write` and `verify` prove what is kept.";
     "flushes-few": "fewer flushes than syncs reached the disk",
         "The disk says that it has a volatile write cache, so that about every sync must end with a flush command. The kernel counted clearly fewer. Merged flushes can lower the number somewhat; this is more.",
         "Run the probe again while nothing else syncs. If it stays, check the layers below (virtual machine cache mode, RAID controller, dm targets) for a setting that ignores flushes, and test with `powercut` if the data matters.";
@@ -47,9 +56,18 @@ table! {
     "hung-sync": "a sync did not return",
         "The device or a layer above it stopped answering: a lost network path, a full thin pool, a controller that resets. A node in this state can neither make progress nor step down cleanly.",
         "Look at the kernel log (dmesg) for resets and timeouts, at the state of multipath, and at the free space of thin pools. Do not use the device before the cause is known.";
+    "limit-not-disk": "a control group explains the result",
+        "The result is not a PASS, and the control group of the probe limits I/O on this device. Within such a limit nobody can tell how fast the disk is.",
+        "Raise the limit for the group in which the node will run, or run the probe outside of the group to judge the disk itself.";
+    "live": "a gentle look at a disk in use",
+        "With --live only ten syncs per second are taken beside a running node, so that nobody is disturbed. So few samples show a disk that is clearly bad, and prove nothing about a good one.",
+        "Read the node's own sync histogram for the whole truth (assay_disk_op_seconds, etcd_disk_wal_fsync_duration_seconds), or stop the node and run a full profile.";
     "locked": "another probe of this device is running",
         "Two probes at the same time would measure each other. This one waited for as long as the longest profile takes and gave up.",
         "Wait for the other probe or end it. Its process holds a lock file in the run directory (/run/bench-disk, or BENCH_DISK_RUN_DIR); `fuser` on that file names it.";
+    "memory-speed": "syncs as fast as memory",
+        "Half of the syncs took a few microseconds or less. No storage answers so fast: the data did not leave this machine's memory, or the file system ignores syncs.",
+        "Look at what lies under the directory with `inspect`, for layers in memory, for sync=disabled on ZFS, and for libraries that turn syncs into nothing.";
     "mount-option": "a mount option changes what a sync costs",
         "The option is legal and keeps data safe, but it makes syncs slower or their latency less even than it could be.",
         "Compare with a run without the option. For a data directory the defaults of ext4 and XFS, with noatime, are a good choice; run fstrim from a timer instead of mounting with discard.";
