@@ -24,6 +24,8 @@ mod service;
 mod signals;
 #[path = "main/text.rs"]
 mod text;
+#[path = "main/tls.rs"]
+mod tls;
 
 use assay::config::{Config, ConfigError, Parsed, parse};
 use assay::telemetry::logging;

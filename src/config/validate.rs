@@ -114,7 +114,7 @@ impl Reader<'_> {
         ConfigError::BadValue { flag, value: self.text(flag).to_string(), why: why.into() }
     }
 
-    fn number(&self, name: &'static str) -> Result<i64, ConfigError> {
+    pub(super) fn number(&self, name: &'static str) -> Result<i64, ConfigError> {
         value::number(self.text(name)).ok_or_else(|| self.bad(name, "a whole number is expected"))
     }
 
@@ -149,7 +149,7 @@ impl Reader<'_> {
         Ok(if duration.is_zero() { when_zero } else { duration })
     }
 
-    fn list(&self, name: &'static str) -> Vec<String> {
+    pub(super) fn list(&self, name: &'static str) -> Vec<String> {
         let parts = self.text(name).split(',').map(str::trim).filter(|part| !part.is_empty());
         let list: Vec<String> = parts.map(str::to_string).collect();
         if list.is_empty() { vec!["*".to_string()] } else { list }
@@ -172,6 +172,7 @@ impl Config {
         }
         let name = read.text("name").to_string();
         let listen = listen(&read)?;
+        let tls = super::tls::tls(&read, &listen)?;
         let bootstrap = bootstrap::read(&read, &name, &listen)?;
         let log = log(&read)?;
         Ok(Config {
@@ -193,6 +194,7 @@ impl Config {
             metrics_listener_explicit: read.is_set("listen-metrics-urls"),
             name,
             listen,
+            tls,
             bootstrap,
             membership: bootstrap::membership(&read)?,
             log,
@@ -265,7 +267,7 @@ fn listen(read: &Reader<'_>) -> Result<Listen, ConfigError> {
     }
     for name in ["listen-client-urls", "listen-peer-urls", "listen-metrics-urls"] {
         for url in &read.urls(name)?.0 {
-            bindable(name, url)?;
+            bindable(url)?;
         }
     }
     for name in ["listen-client-urls", "advertise-client-urls"] {
@@ -284,13 +286,7 @@ fn listen(read: &Reader<'_>) -> Result<Listen, ConfigError> {
     })
 }
 
-fn bindable(name: &str, url: &ListenUrl) -> Result<(), ConfigError> {
-    if url.is_tls() {
-        return Err(ConfigError::Invalid(format!(
-            "--{name} asks for TLS ({url}), which this version does not serve yet; use http:// on \
-             a loopback or otherwise protected address"
-        )));
-    }
+fn bindable(url: &ListenUrl) -> Result<(), ConfigError> {
     let ip = url.host().parse::<std::net::IpAddr>().is_ok() || url.host() == "localhost";
     if !url.is_unix() && !ip {
         return Err(ConfigError::Invalid(format!("expected IP in URL for binding ({url})")));

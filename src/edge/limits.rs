@@ -2,6 +2,7 @@
 
 use super::conn::Closed;
 use super::listen::Port;
+use super::tls::Failure;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::sync::Arc;
@@ -21,6 +22,9 @@ const METRICS_SHARE: u64 = 8;
 pub(super) const FIRST_BYTES_DEADLINE: Duration = Duration::from_secs(10);
 /// Longest time for the head of an HTTP/1 request, or for the first HTTP/2 frame.
 pub(super) const HEADER_DEADLINE: Duration = Duration::from_secs(30);
+/// Longest TLS handshake, on either side. Two round trips and a signature fit many times over, and
+/// so do three retransmissions of a lost packet (1, 2 and 4 s).
+pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 /// HTTP/2 window of a whole connection: many parallel large puts must not wait for each other.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// Limit of one request's headers.
@@ -49,6 +53,8 @@ pub struct Limits {
     pub first_bytes: Duration,
     /// See [`HEADER_DEADLINE`].
     pub header: Duration,
+    /// See [`HANDSHAKE_DEADLINE`].
+    pub handshake: Duration,
 }
 
 impl Default for Limits {
@@ -62,6 +68,7 @@ impl Default for Limits {
             keepalive_min_time: Duration::from_secs(5),
             first_bytes: FIRST_BYTES_DEADLINE,
             header: HEADER_DEADLINE,
+            handshake: HANDSHAKE_DEADLINE,
         }
     }
 }
@@ -118,6 +125,8 @@ pub trait ConnObserver: Send + Sync + 'static {
     fn closed(&self, _port: Port, _why: Closed, _read: u64, _written: u64) {}
     /// `accept` failed (out of file descriptors, ...).
     fn accept_failed(&self, _port: Port) {}
+    /// A connection did not become an encrypted one, or should not have tried.
+    fn handshake_failed(&self, _port: Port, _why: Failure) {}
 }
 
 /// Observes nothing.

@@ -6,6 +6,7 @@
 //! A Unix socket has a file, which must not be left behind by a start that is refused; it is only
 //! looked at, and made by [`Reserved::listen`].
 
+use super::tls::Tls;
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage, sockopt};
 use std::fs::Permissions;
 use std::io::{self, ErrorKind};
@@ -14,6 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Connections that may wait for `accept`; the kernel cuts it to `net.core.somaxconn`. The 128 of
@@ -158,7 +160,10 @@ pub struct Bound {
     pub(super) socket: Socket,
     pub(super) url: String,
     pub(super) port: Port,
+    /// Whether plain HTTP, TLS or both were asked for.
+    pub(super) plain: bool,
     pub(super) tls: bool,
+    pub(super) secured: Option<Arc<Tls>>,
 }
 
 #[derive(Debug)]
@@ -192,6 +197,18 @@ impl Bound {
     /// Whether the scheme asks for TLS.
     pub fn is_tls(&self) -> bool {
         self.tls
+    }
+
+    /// Whether it asks for TLS and was not given what it needs for it.
+    pub fn lacks_certificate(&self) -> bool {
+        self.tls && self.secured.is_none()
+    }
+
+    /// Hands in what a socket that asks for TLS needs; others are left as they are.
+    pub fn secure(&mut self, tls: &Arc<Tls>) {
+        if self.tls {
+            self.secured = Some(Arc::clone(tls));
+        }
     }
 
     /// The bound TCP address (with the port the kernel chose for port zero).
@@ -240,7 +257,9 @@ impl Spec {
 #[derive(Debug)]
 pub struct Reserved {
     spec: Spec,
+    address: Address,
     place: Place,
+    plain: bool,
     tls: bool,
 }
 
@@ -256,9 +275,9 @@ enum Place {
 /// A [`ListenError`] that names the flag, the address and what to do.
 pub fn reserve(spec: &Spec, others: &[Reserved]) -> Result<Reserved, ListenError> {
     let (address, tls) = spec.parse()?;
-    let place = match address {
-        Address::Tcp(address) => reserve_tcp(&address, spec.reuse_port),
-        Address::Unix(path) => reserve_unix(&path),
+    let place = match &address {
+        Address::Tcp(address) => reserve_tcp(address, spec.reuse_port),
+        Address::Unix(path) => reserve_unix(path),
     }
     .map_err(|source| ListenError::from_io(spec, source))?;
     // Two sockets that do not listen may hold one address; the kernel refuses only the second
@@ -266,7 +285,7 @@ pub fn reserve(spec: &Spec, others: &[Reserved]) -> Result<Reserved, ListenError
     if others.iter().any(|other| other.place.collides(&place)) {
         return Err(ListenError::from_io(spec, ErrorKind::AddrInUse.into()));
     }
-    Ok(Reserved { spec: spec.clone(), place, tls })
+    Ok(Reserved { spec: spec.clone(), address, place, plain: !tls, tls })
 }
 
 /// Takes the address and listens on it.
@@ -283,18 +302,35 @@ impl Reserved {
         self.spec.port
     }
 
+    /// Serves `spec` on this socket too, if both are the same address for the same purpose, one with
+    /// TLS and the other without. `false`: it needs a socket of its own.
+    ///
+    /// # Errors
+    /// As [`Spec::parse`].
+    pub fn share(&mut self, spec: &Spec) -> Result<bool, ListenError> {
+        let (address, tls) = spec.parse()?;
+        let same = address == self.address && spec.port == self.spec.port;
+        // Port zero is another port every time.
+        let zero = matches!(&address, Address::Tcp(address) if address.ends_with(":0"));
+        if !same || zero || self.tls == tls && self.plain != tls {
+            return Ok(false);
+        }
+        (self.plain, self.tls) = (true, true);
+        Ok(true)
+    }
+
     /// Opens the socket. Connections queue in the kernel until [`super::Edge::serve`].
     ///
     /// # Errors
     /// As [`reserve`]: another process may have been faster to listen.
     pub fn listen(self) -> Result<Bound, ListenError> {
-        let Self { spec, place, tls } = self;
+        let Self { spec, place, plain, tls, .. } = self;
         let socket = match place {
             Place::Tcp(socket, _) => listen_tcp(socket),
             Place::Unix(path) => bind_unix(&path),
         }
         .map_err(|source| ListenError::from_io(&spec, source))?;
-        Ok(Bound { socket, url: spec.url, port: spec.port, tls })
+        Ok(Bound { socket, url: spec.url, port: spec.port, plain, tls, secured: None })
     }
 }
 

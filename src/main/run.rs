@@ -4,12 +4,12 @@ use super::drift::DiskDrift;
 use super::glue::{self, Health, Vars};
 use super::ports::Ports;
 use super::signals::Signals;
-use super::{gate, observe, places, service, text};
+use super::{gate, observe, places, ports, service, text, tls};
 use assay::admin::{Access, Admin};
 use assay::api;
 use assay::config::{Config, LogOutput};
 use assay::disk::{Disk, OsDisk};
-use assay::edge::{self, Edge, NoRpc};
+use assay::edge::{self, Edge, NoRpc, Port};
 use assay::node::data_dir::DataDir;
 use assay::node::{self, Node, Progress};
 use assay::peer;
@@ -75,7 +75,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let runtimes = std::thread::available_parallelism().map_or(1, usize::from);
     let rpc = Arc::new(RpcStats::new(observe::methods()));
     let peer_stats = Arc::new(PeerStats::default());
-    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons()));
+    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons(), observe::failures()));
     let edge = Edge::start(edge::Options {
         runtimes,
         limits: glue::edge_limits(config, fd_limit),
@@ -90,6 +90,10 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     if config.paths.wal_dir_explicit {
         places::check("wal-dir", &config.paths.wal_dir).map_err(|error| refused(&error))?;
     }
+    for warning in config.tls.warnings(&config.listen) {
+        tracing::warn!("{warning}");
+    }
+    let mut sides = tls::from_files(config).map_err(|error| refused(&error))?;
     let ports = Ports::reserve(config).map_err(|error| refused(&error))?;
     if config.gate.mode != "off" {
         tracing::info!(
@@ -135,9 +139,11 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         node: OnceLock::new(),
         metrics: metrics.clone(),
     });
+    let in_use = Arc::new(OnceLock::new());
     metrics.set_state(Arc::new(observe::State {
         health: health.clone(),
         connections: edge.counters().clone(),
+        tls: in_use.clone(),
         drift: DiskDrift::new(
             io.clone(),
             u64::try_from(config.gate.p99.as_nanos()).unwrap_or(u64::MAX),
@@ -151,32 +157,44 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         access: Arc::new(Access {
             hosts: config.access.hosts.clone(),
             origins: config.access.origins.clone(),
-            tls: false,
+            is_encrypted: edge::is_encrypted,
         }),
-        trusted: assay::edge::from_this_machine,
+        trusted: edge::is_trusted,
     };
 
     // Clients are accepted once the node is ready; until then their connections queue.
-    let ports = ports.listen(config).map_err(|error| refused(&error))?;
+    let mut ports = ports.listen(config).map_err(|error| refused(&error))?;
     let metrics_urls: Vec<String> =
         ports.metrics.iter().map(|bound| bound.url().to_string()).collect();
-    edge.serve(ports.metrics, |_, _| NoRpc::routes(admin.metrics_routes()));
     let peer_service = peer::Service::default();
-    edge.serve(ports.peers, |_, _| edge::Routes {
-        rpc: Some(peer_service.server()),
-        http: admin.peer_routes(),
-    });
+    let serve_early = |ports: &mut ports::Open, sides: &tls::Sides| {
+        edge.serve(ports.take_ready(Port::Metrics, sides), |_, _| {
+            NoRpc::routes(admin.metrics_routes())
+        });
+        edge.serve(ports.take_ready(Port::Peer, sides), |_, _| edge::Routes {
+            rpc: Some(peer_service.server()),
+            http: admin.peer_routes(),
+        });
+    };
+    serve_early(&mut ports, &sides);
 
     let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io));
     let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
+    tls::add_self_signed(&mut sides, config, &*disk).map_err(|error| refused(&error))?;
+    serve_early(&mut ports, &sides);
+    sides.follow_files(&first);
+    let dialer = peer::Dialer::new(sides.peer.clone());
+    let clients = ports.take_ready(Port::Client, &sides);
+    // Ignored only if it was set before, which cannot be.
+    let _ = in_use.set(sides);
     if let Err(error) = bench_disk::gate::adopt(&decision, &config.paths.data_dir) {
         tracing::warn!(%error, "cannot keep the disk verdict in the data directory");
     }
     let joined = match dir.format {
         Some(_) => None,
         None => first
-            .block_on(node::join(config))
+            .block_on(node::join(config, &dialer))
             .map_err(|error| Refusal::new(error.exit_code(), error))?,
     };
     let parts = node::Parts {
@@ -187,6 +205,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         dir,
         network: edge.runtimes().to_vec(),
         peer_stats,
+        dialer,
         joined,
     };
     let mut node =
@@ -222,7 +241,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     }
     progress.enter("serve");
     let api = api::node_service(&node.handle, Arc::new(observe::Calls(rpc)));
-    edge.serve(ports.clients, |_, _| edge::Routes {
+    edge.serve(clients, |_, _| edge::Routes {
         rpc: Some(api.clone()),
         http: admin.client_routes(Default::default()),
     });
@@ -235,7 +254,9 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
 fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
     let identity = node.handle.identity();
     for url in &config.listen.client.0 {
-        if url.is_loopback() {
+        if url.is_tls() {
+            tracing::info!(address = url.address(), "serving client traffic securely");
+        } else if url.is_loopback() {
             tracing::info!(address = url.address(), "serving client traffic insecurely");
         } else {
             tracing::warn!(

@@ -108,6 +108,8 @@ pub struct Parts {
     pub network: Vec<tokio::runtime::Handle>,
     /// Numbers of the traffic with other members.
     pub peer_stats: Arc<PeerStats>,
+    /// Connects to other members.
+    pub dialer: peer::Dialer,
     /// What a member that joins was told; only for a new data directory.
     pub joined: Option<Joined>,
 }
@@ -127,7 +129,8 @@ pub struct Joined {
 /// # Errors
 /// See [`StartError`]. Nothing was started.
 pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
-    let Parts { disk, metrics, progress, runtimes, mut dir, network, peer_stats, joined } = parts;
+    let Parts { disk, metrics, progress, runtimes, mut dir, network, peer_stats, dialer, joined } =
+        parts;
     let mut boot = ids(config);
     if let Some(joined) = &joined {
         // The log of a member that joins begins empty: the leader fills it.
@@ -289,6 +292,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             config.listen.advertise_peer.texts(),
             network,
             peer_stats,
+            dialer,
         ),
         wires: AtomicUsize::default(),
         learner: AtomicBool::new(false),

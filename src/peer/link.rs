@@ -1,7 +1,7 @@
 //! The connection to one peer: made, watched, made again.
 
 use super::call::CallError;
-use super::dial;
+use super::dial::{Dialer, whole};
 use super::identity::Identity;
 use super::queue::Queue;
 use super::{Address, Local};
@@ -47,6 +47,7 @@ pub(super) struct Link {
     queue: Arc<Queue>,
     numbers: Arc<PeerNumbers>,
     local: Arc<dyn Local>,
+    dialer: Dialer,
     /// Process clock plus 1 when the present connection came up; 0: there is none.
     since: AtomicU64,
     channel: Mutex<Option<Channel>>,
@@ -62,6 +63,7 @@ impl Link {
         address: Address,
         local: Arc<dyn Local>,
         numbers: Arc<PeerNumbers>,
+        dialer: Dialer,
     ) -> Arc<Link> {
         let link = Arc::new(Link {
             own,
@@ -70,6 +72,7 @@ impl Link {
             queue: Arc::default(),
             numbers,
             local,
+            dialer,
             since: AtomicU64::new(0),
             channel: Mutex::default(),
             task: Mutex::default(),
@@ -176,7 +179,8 @@ impl Link {
 
     /// One connection from its beginning to its end.
     async fn connection(&self, url: &str) -> Result<std::convert::Infallible, Broken> {
-        let channel = dial::channel(url).await.map_err(|error| Broken::Lost(error.to_string()))?;
+        let channel = self.dialer.channel(url).await;
+        let channel = channel.map_err(|error| Broken::Lost(error.to_string()))?;
         let outgoing = self.queue.open(self.hello(), self.numbers.clone());
         let mut client = PeerClient::new(channel.clone())
             .max_decoding_message_size(ANSWER_MAX_BYTES)
@@ -241,7 +245,8 @@ impl Link {
                 self.local.we_are_removed();
                 Broken::Refused(status.message().to_owned())
             }
-            _ => Broken::Lost(status.message().to_owned()),
+            // With TLS 1.3 a member refuses our certificate after the handshake: the cause says so.
+            _ => Broken::Lost(whole(status)),
         }
     }
 }

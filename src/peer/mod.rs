@@ -20,7 +20,7 @@ mod server;
 mod tests;
 
 pub use call::CallError;
-pub use dial::{DialError, channel};
+pub use dial::{DialError, Dialer};
 pub use identity::{FEATURE_LEVEL, FORMAT, Identity};
 pub use join::{Found, ask};
 pub use server::Service;
@@ -80,6 +80,7 @@ struct Inner {
     runtimes: Vec<Handle>,
     next_runtime: AtomicUsize,
     stats: Arc<PeerStats>,
+    dialer: Dialer,
     links: RwLock<BTreeMap<NodeId, Known>>,
 }
 
@@ -98,6 +99,7 @@ impl Peers {
         urls: Vec<String>,
         runtimes: Vec<Handle>,
         stats: Arc<PeerStats>,
+        dialer: Dialer,
     ) -> Peers {
         Peers(Arc::new(Inner {
             own,
@@ -105,6 +107,7 @@ impl Peers {
             runtimes,
             next_runtime: AtomicUsize::default(),
             stats,
+            dialer,
             links: RwLock::default(),
         }))
     }
@@ -176,6 +179,7 @@ impl Peers {
             member.clone(),
             local.clone(),
             inner.stats.of(member.id),
+            inner.dialer.clone(),
         );
         links.insert(member.id, Known { link, applied });
     }

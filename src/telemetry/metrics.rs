@@ -68,6 +68,11 @@ pub struct StateSample {
     pub refused: u64,
     /// Whether the node is ready.
     pub ready: bool,
+    /// Certificates in use.
+    pub certificates: Vec<CertificateSample>,
+    /// Listeners with TLS, and whether the files on disk are not the ones in use because they do not
+    /// fit.
+    pub tls_files_rejected: Vec<(&'static str, bool)>,
     /// How the disk does against its verdict; `None` where nobody asks.
     pub drift: Option<DriftSample>,
 }
@@ -79,6 +84,19 @@ pub struct DriftSample {
     pub p99_seconds: Option<f64>,
     /// What they are compared with, and whether they are too slow for it.
     pub against: [(&'static str, bool); 2],
+}
+
+/// Validity of one certificate, seconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub struct CertificateSample {
+    /// `client` (and metrics) or `peer`.
+    pub listener: &'static str,
+    /// `server`, `client` or `ca`.
+    pub cert: &'static str,
+    /// Begin of its validity.
+    pub issued: i64,
+    /// End of its validity.
+    pub expires: i64,
 }
 
 /// One sample of the node's state.

@@ -84,6 +84,14 @@ families! {
         "Connections closed at once because the limit was reached.";
     CLOSED Counter, Count, "assay_connections_closed_total" ["port", "reason"]
         "Connections ended, by reason.";
+    TLS_EXPIRES Gauge, UnixTime, "assay_tls_cert_expiry_timestamp_seconds" ["cert", "listener"]
+        "End of the validity of each certificate in use; of a chain, the end of its weakest link.";
+    TLS_ISSUED Gauge, UnixTime, "assay_tls_cert_issued_timestamp_seconds" ["cert", "listener"]
+        "Begin of the validity of each certificate in use.";
+    TLS_REJECTED Gauge, Flag, "assay_tls_files_rejected" ["listener"]
+        "Whether the certificate files on disk do not fit, so that older ones are in use.";
+    TLS_FAILURES Counter, Count, "assay_tls_handshake_failures_total" ["port", "reason"]
+        "TLS handshakes that failed, by reason.";
     ACCEPT_FAILED Counter, Count, "assay_connection_accept_failures_total" ["port"]
         "Failures to accept a connection.";
 }
