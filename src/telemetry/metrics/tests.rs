@@ -19,6 +19,10 @@ impl StateSource for Fixed {
                 ..NodeSample::default()
             }),
             connections: vec![("client", 3)],
+            drift: Some(DriftSample {
+                p99_seconds: Some(0.002),
+                against: [("baseline", true), ("limit", false)],
+            }),
             ..StateSample::default()
         }
     }
