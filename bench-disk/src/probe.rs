@@ -364,3 +364,6 @@ fn measured(run: &Run, judgement: &Judgement, profile: &Profile) -> Option<Measu
             .collect(),
     })
 }
+
+#[cfg(test)]
+mod tests;
