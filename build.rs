@@ -3,7 +3,7 @@
 use prost_types::field_descriptor_proto::Type;
 use std::error::Error;
 
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "kv.proto",
     "auth.proto",
     "membership.proto",
@@ -12,6 +12,7 @@ const FILES: [&str; 8] = [
     "lease.proto",
     "election.proto",
     "lock.proto",
+    "peer.proto",
 ];
 
 /// Message fields that are generated as raw bytes. A message and a bytes field have the same wire

@@ -35,3 +35,7 @@ pub mod v3electionpb {
 pub mod v3lockpb {
     tonic::include_proto!("v3lockpb");
 }
+/// `assay.peer.v1`: traffic between members.
+pub mod peer {
+    tonic::include_proto!("assay.peer.v1");
+}

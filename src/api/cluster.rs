@@ -1,13 +1,15 @@
-//! The Cluster service of a single node.
+//! The Cluster service: members and their changes.
 
 use super::node::Node;
 use super::status;
+use crate::config::ListenUrl;
 use crate::machine;
+use crate::node::{Changed, MemberOp};
 use crate::proto::etcdserverpb::cluster_server;
 use crate::proto::etcdserverpb::{
     Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse,
     MemberPromoteRequest, MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse,
-    MemberUpdateRequest, MemberUpdateResponse,
+    MemberUpdateRequest, MemberUpdateResponse, ResponseHeader,
 };
 use tonic::{Request, Response, Status};
 
@@ -35,11 +37,28 @@ fn message(member: &machine::Member) -> Member {
     }
 }
 
-fn refused<T>() -> Result<Response<T>, Status> {
-    Err(status::not_yet(
-        "membership changes are not available in this version: a cluster has one member; \
-         MemberList works",
-    ))
+impl<N: Node> Cluster<N> {
+    async fn change(&self, op: MemberOp) -> Result<(ResponseHeader, u64, Vec<Member>), Status> {
+        let changed = self.node.change_members(op).await;
+        let Changed { member, members } = changed.map_err(|why| status::of_refused(&why))?;
+        let mut members: Vec<Member> = members.iter().map(message).collect();
+        members.sort_by_key(|member| member.id);
+        // Membership has no revision of its own: etcd leaves it at 0.
+        Ok((self.node.header(0), member, members))
+    }
+}
+
+/// Peer URLs of a new member, sorted as its id is made of them.
+fn peer_urls(urls: Vec<String>) -> Result<Vec<String>, Status> {
+    let parsed = urls.iter().map(|url| ListenUrl::parse(url)).collect::<Result<Vec<_>, _>>();
+    match parsed {
+        Ok(parsed) if !parsed.is_empty() => {
+            let mut parsed = parsed;
+            parsed.sort();
+            Ok(parsed.iter().map(|url| url.as_str().to_owned()).collect())
+        }
+        _ => Err(status::MEMBER_BAD_URLS.into()),
+    }
 }
 
 #[tonic::async_trait]
@@ -62,29 +81,40 @@ impl<N: Node> cluster_server::Cluster for Cluster<N> {
 
     async fn member_add(
         &self,
-        _: Request<MemberAddRequest>,
+        request: Request<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
-        refused()
+        let request = request.into_inner();
+        let peer_urls = peer_urls(request.peer_ur_ls)?;
+        let add = MemberOp::Add { peer_urls, learner: request.is_learner };
+        let (header, id, members) = self.change(add).await?;
+        let member = members.iter().find(|member| member.id == id).cloned();
+        Ok(Response::new(MemberAddResponse { header: Some(header), member, members }))
     }
 
     async fn member_remove(
         &self,
-        _: Request<MemberRemoveRequest>,
+        request: Request<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
-        refused()
+        let remove = MemberOp::Remove(request.into_inner().id);
+        let (header, _, members) = self.change(remove).await?;
+        Ok(Response::new(MemberRemoveResponse { header: Some(header), members }))
     }
 
     async fn member_update(
         &self,
-        _: Request<MemberUpdateRequest>,
+        request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
-        refused()
+        let MemberUpdateRequest { id, peer_ur_ls: peer_urls } = request.into_inner();
+        let (header, _, members) = self.change(MemberOp::Update { id, peer_urls }).await?;
+        Ok(Response::new(MemberUpdateResponse { header: Some(header), members }))
     }
 
     async fn member_promote(
         &self,
-        _: Request<MemberPromoteRequest>,
+        request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
-        refused()
+        let promote = MemberOp::Promote(request.into_inner().id);
+        let (header, _, members) = self.change(promote).await?;
+        Ok(Response::new(MemberPromoteResponse { header: Some(header), members }))
     }
 }

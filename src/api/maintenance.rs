@@ -18,6 +18,9 @@ use crate::proto::etcdserverpb::{
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
+/// What the status of a member says while writes are refused because its file system is nearly full.
+pub const SHORT_OF_SPACE: &str = "free space is below --min-free-bytes: writes are refused";
+
 /// The Maintenance service.
 #[derive(Clone)]
 pub(super) struct Maintenance<N> {
@@ -39,7 +42,9 @@ impl<N: Node> Maintenance<N> {
                 format!("memberID:{} alarm:{kind}", alarm.member)
             })
             .collect();
-        no_leader.into_iter().chain(texts).collect()
+        // A state of this member alone, which passes by itself: no alarm of the cluster.
+        let space = self.node.is_short_of_space().then(|| SHORT_OF_SPACE.to_owned());
+        no_leader.into_iter().chain(texts).chain(space).collect()
     }
 
     /// Alarms of the answer to a GET.
@@ -99,13 +104,14 @@ impl<N: Node> maintenance_server::Maintenance for Maintenance<N> {
         Ok(Response::new(StatusResponse {
             header: Some(self.node.header(self.node.revision())),
             version: API_VERSION.to_owned(),
-            db_size: signed(sizes.total_bytes),
+            // Never 0: etcdctl divides by it, and a store without a row is a file all the same.
+            db_size: signed(sizes.total_bytes.max(1)),
             leader: raft.leader,
             raft_index: raft.committed,
             raft_term: raft.term,
             raft_applied_index: raft.applied,
             errors: self.errors(raft.leader),
-            db_size_in_use: signed(sizes.in_use_bytes),
+            db_size_in_use: signed(sizes.in_use_bytes.max(1)),
             is_learner: raft.is_learner,
             storage_version: STORAGE_VERSION.to_owned(),
             db_size_quota: self.node.quota().map_or(0, signed),
@@ -153,18 +159,9 @@ impl<N: Node> maintenance_server::Maintenance for Maintenance<N> {
 
     async fn move_leader(&self, request: Request<MoveLeaderRequest>) -> Rpc<MoveLeaderResponse> {
         let target = request.into_inner().target_id;
-        if !self.node.raft().is_leader {
-            return Err(status::NOT_LEADER.into());
-        }
-        if self.node.members().get(target).is_none_or(|m| m.is_learner) {
-            return Err(status::BAD_LEADER_TRANSFEREE.into());
-        }
-        if target == self.node.identity().member_id {
-            return Ok(Response::new(MoveLeaderResponse { header: None }));
-        }
-        Err(status::not_yet(
-            "MoveLeader is not available in this version: a cluster has one member",
-        ))
+        let done = self.node.move_leader(target).await;
+        done.map_err(|refused| status::of_refused(&refused))?;
+        Ok(Response::new(MoveLeaderResponse { header: None }))
     }
 
     async fn downgrade(&self, request: Request<DowngradeRequest>) -> Rpc<DowngradeResponse> {

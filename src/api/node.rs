@@ -5,8 +5,9 @@ use crate::machine::{
     Alarm, Answer, Chunk, ChunkEnd, Members, RangeStream, ReadError, Reader, Sizes, TxnAnswer,
 };
 use crate::mvcc::{End, HashKv, RangeQuery, RangeResult, Sort};
-use crate::node::{Handle, Identity, Phase, RaftStatus, Refused};
+use crate::node::{Changed, Handle, Identity, MemberOp, Phase, RaftStatus, Refused};
 use crate::proto::etcdserverpb::{InternalRaftRequest, ResponseHeader, TxnRequest};
+use crate::telemetry::clock;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -24,6 +25,13 @@ pub trait Node: Clone + Send + Sync + 'static {
     fn compaction_done(&self, revision: i64) -> impl Future<Output = Result<(), Refused>> + Send;
     /// Makes all that is applied durable in the store.
     fn commit_store(&self) -> impl Future<Output = Result<(), Refused>> + Send;
+
+    /// Hands leadership to another member and waits until it leads.
+    fn move_leader(&self, to: u64) -> impl Future<Output = Result<(), Refused>> + Send;
+
+    /// Changes the membership.
+    fn change_members(&self, op: MemberOp)
+    -> impl Future<Output = Result<Changed, Refused>> + Send;
 
     /// Local range; may take long.
     fn range(&self, query: &RangeQuery) -> Result<RangeResult, ReadError>;
@@ -50,6 +58,8 @@ pub trait Node: Clone + Send + Sync + 'static {
     fn quota(&self) -> Option<u64>;
     /// Whether the file system is nearly full, so that writes are refused.
     fn is_short_of_space(&self) -> bool;
+    /// Counts a write that was refused for it.
+    fn refused_for_space(&self) {}
     /// Cluster version like `3.7.0` once decided.
     fn cluster_version(&self) -> Option<String>;
 
@@ -131,12 +141,31 @@ impl Node for Handle {
         Self::commit_store(self).await
     }
 
+    async fn move_leader(&self, to: u64) -> Result<(), Refused> {
+        Self::move_leader(self, to).await
+    }
+
+    async fn change_members(&self, op: MemberOp) -> Result<Changed, Refused> {
+        Self::change_members(self, op).await
+    }
+
     fn range(&self, query: &RangeQuery) -> Result<RangeResult, ReadError> {
-        self.reader().range(query)
+        let began_ns = clock::now_ns();
+        let result = self.reader().range(query);
+        let took = &self.metrics().ranges_read[usize::from(result.is_ok())];
+        took.record_ns(clock::now_ns() - began_ns);
+        result
     }
 
     fn small_range(&self, query: &RangeQuery) -> Result<Option<RangeResult>, ReadError> {
-        small_range(self.reader(), query)
+        let began_ns = clock::now_ns();
+        let result = small_range(self.reader(), query);
+        // What is not small is read again, and counted then.
+        if !matches!(result, Ok(None)) {
+            let took = &self.metrics().ranges_read[usize::from(result.is_ok())];
+            took.record_ns(clock::now_ns() - began_ns);
+        }
+        result
     }
 
     fn stream(&self, query: RangeQuery, chunk_bytes: u64) -> Result<Box<dyn Pieces>, ReadError> {
@@ -177,6 +206,10 @@ impl Node for Handle {
 
     fn is_short_of_space(&self) -> bool {
         Self::is_short_of_space(self)
+    }
+
+    fn refused_for_space(&self) {
+        Self::refused_for_space(self);
     }
 
     fn cluster_version(&self) -> Option<String> {

@@ -100,6 +100,8 @@ fixed! {
     TIMEOUT_LEADER_FAIL Unavailable "etcdserver: request timed out, possibly due to previous leader failure";
     /// The same, and the leader or the quorum was not connected.
     TIMEOUT_CONNECTION_LOST Unavailable "etcdserver: request timed out, possibly due to connection lost";
+    /// MoveLeader did not end in time.
+    TIMEOUT_TRANSFER Unknown "etcdserver: request timed out, leader transfer took too long";
     /// Applying did not catch up in time.
     TIMEOUT_APPLIED Unavailable "etcdserver: request timed out, waiting for the applied index took too long";
     /// Too few connected members for a reconfiguration.
@@ -154,6 +156,18 @@ pub fn of_refused(refused: &Refused) -> Status {
         Refused::Timeout => TIMEOUT.into(),
         Refused::Stopping => STOPPED.into(),
         Refused::Dropped => PROPOSAL_DROPPED.into(),
+        Refused::ChangePending => PROPOSAL_DROPPED.into(),
+        Refused::MemberExists => MEMBER_EXISTS.into(),
+        Refused::PeerUrlExists => PEER_URL_EXISTS.into(),
+        Refused::MemberNotFound => MEMBER_NOT_FOUND.into(),
+        Refused::MemberNotLearner => MEMBER_NOT_LEARNER.into(),
+        Refused::LearnerNotReady => LEARNER_NOT_READY.into(),
+        Refused::TooManyLearners => TOO_MANY_LEARNERS.into(),
+        Refused::NotEnoughStarted => NOT_ENOUGH_STARTED.into(),
+        Refused::Unhealthy => UNHEALTHY.into(),
+        Refused::NotLeader => NOT_LEADER.into(),
+        Refused::BadTransferee => BAD_LEADER_TRANSFEREE.into(),
+        Refused::TransferTimeout => TIMEOUT_TRANSFER.into(),
         Refused::NoSpace => NO_SPACE.into(),
     }
 }

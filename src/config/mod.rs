@@ -4,15 +4,18 @@
 //! [`Raw`] texts; [`Config::from_raw`] validates them into one immutable value whose parts are
 //! handed to the modules that need them. No other module reads the environment.
 
+mod bootstrap;
 pub mod flags;
 mod parse;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod urls;
 mod validate;
 mod value;
 
 pub use parse::{Parsed, Source, parse};
+pub use tls::{Tls, TlsSide, TlsVersion};
 pub use urls::{ListenUrl, UrlList};
 pub use validate::ConfigError;
 
@@ -40,8 +43,12 @@ pub struct Config {
     pub paths: Paths,
     /// Addresses to listen on and to announce.
     pub listen: Listen,
+    /// Encryption of the listeners and of connections to members.
+    pub tls: Tls,
     /// First configuration of the cluster; ignored once a log exists.
     pub bootstrap: Bootstrap,
+    /// Later changes of it.
+    pub membership: Membership,
     /// Raft timing.
     pub timing: Timing,
     /// Sizes and rates that bound what a client can ask for.
@@ -96,6 +103,17 @@ pub struct Bootstrap {
     pub token: String,
     /// `--initial-cluster`, names and peer URLs.
     pub members: Vec<(String, UrlList)>,
+    /// `--initial-cluster-state=existing`: join by asking the listed peers.
+    pub existing: bool,
+}
+
+/// Rules for changes of the membership.
+#[derive(Debug, Clone, Copy)]
+pub struct Membership {
+    /// `--strict-reconfig-check`: refuse changes that would lose the quorum.
+    pub strict: bool,
+    /// `--max-learners`
+    pub learners_max: usize,
 }
 
 /// Raft timing, in milliseconds.

@@ -1,9 +1,10 @@
 //! Turns option texts into a [`Config`], with etcd's checks and a reason in every error.
 
+use super::bootstrap;
 use super::flags::{self, Flag, Kind, State};
 use super::{
-    Bootstrap, Config, Gate, Level, Limits, Listen, ListenUrl, Log, LogOutput, Paths, Raw, Source,
-    Timing, UrlList, value,
+    Config, Gate, Level, Limits, Listen, ListenUrl, Log, LogOutput, Paths, Raw, Source, Timing,
+    UrlList, value,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,8 +38,11 @@ pub enum ConfigError {
         why: String,
     },
     /// A bare word is left over.
-    #[error("\"{0}\" is not a valid flag")]
+    #[error("\"{0}\" is not a valid flag; usage: assay [--FLAG=VALUE ...] (--help lists all)")]
     LeftOver(String),
+    /// A word or the value of a variable is not UTF-8.
+    #[error("{0:?} is not valid UTF-8; flags and their values are texts (--help lists all)")]
+    NotText(String),
     /// Flag and variable are both set.
     #[error(
         "conflicting environment variable {variable} is shadowed by corresponding command-line \
@@ -69,6 +73,8 @@ impl ConfigError {
         match self {
             ConfigError::UnknownFlag { .. }
             | ConfigError::MissingValue { .. }
+            | ConfigError::LeftOver(_)
+            | ConfigError::NotText(_)
             | ConfigError::BadValue { .. } => 2,
             _ => 1,
         }
@@ -93,26 +99,31 @@ const MEMORY_SHARE: f64 = 0.6;
 /// Smallest request limit with which the node can still replicate its own commands.
 const REQUEST_MIN_BYTES: u64 = 4096;
 
-struct Reader<'a>(&'a Raw);
+pub(super) struct Reader<'a>(&'a Raw);
 
 impl Reader<'_> {
-    fn text(&self, name: &'static str) -> &str {
+    pub(super) fn text(&self, name: &'static str) -> &str {
         self.0.get(name).map_or("", |(text, _)| text.as_str())
     }
 
-    fn is_set(&self, name: &'static str) -> bool {
+    pub(super) fn is_set(&self, name: &'static str) -> bool {
         self.0.get(name).is_some_and(|(_, source)| *source != Source::Default)
     }
 
-    fn bad(&self, flag: &'static str, why: impl Into<String>) -> ConfigError {
+    pub(super) fn bad(&self, flag: &'static str, why: impl Into<String>) -> ConfigError {
         ConfigError::BadValue { flag, value: self.text(flag).to_string(), why: why.into() }
     }
 
-    fn number(&self, name: &'static str) -> Result<i64, ConfigError> {
+    pub(super) fn number(&self, name: &'static str) -> Result<i64, ConfigError> {
         value::number(self.text(name)).ok_or_else(|| self.bad(name, "a whole number is expected"))
     }
 
-    fn within(&self, name: &'static str, low: u64, high: u64) -> Result<u64, ConfigError> {
+    pub(super) fn within(
+        &self,
+        name: &'static str,
+        low: u64,
+        high: u64,
+    ) -> Result<u64, ConfigError> {
         let number = self.number(name)?;
         u64::try_from(number)
             .ok()
@@ -120,7 +131,7 @@ impl Reader<'_> {
             .ok_or_else(|| self.bad(name, format!("a number from {low} to {high} is expected")))
     }
 
-    fn boolean(&self, name: &'static str) -> Result<bool, ConfigError> {
+    pub(super) fn boolean(&self, name: &'static str) -> Result<bool, ConfigError> {
         value::boolean(self.text(name)).ok_or_else(|| self.bad(name, "true or false is expected"))
     }
 
@@ -138,7 +149,7 @@ impl Reader<'_> {
         Ok(if duration.is_zero() { when_zero } else { duration })
     }
 
-    fn list(&self, name: &'static str) -> Vec<String> {
+    pub(super) fn list(&self, name: &'static str) -> Vec<String> {
         let parts = self.text(name).split(',').map(str::trim).filter(|part| !part.is_empty());
         let list: Vec<String> = parts.map(str::to_string).collect();
         if list.is_empty() { vec!["*".to_string()] } else { list }
@@ -161,10 +172,11 @@ impl Config {
         }
         let name = read.text("name").to_string();
         let listen = listen(&read)?;
-        let bootstrap = bootstrap(&read, &name, &listen)?;
+        let tls = super::tls::tls(&read, &listen)?;
+        let bootstrap = bootstrap::read(&read, &name, &listen)?;
         let log = log(&read)?;
         Ok(Config {
-            paths: paths(&read, &name),
+            paths: paths(&read, &name)?,
             timing: timing(&read)?,
             limits: limits(&read)?,
             gate: Gate {
@@ -182,7 +194,9 @@ impl Config {
             metrics_listener_explicit: read.is_set("listen-metrics-urls"),
             name,
             listen,
+            tls,
             bootstrap,
+            membership: bootstrap::membership(&read)?,
             log,
         })
     }
@@ -202,7 +216,11 @@ fn check_state(read: &Reader<'_>, flag: &'static Flag) -> Result<(), ConfigError
     Ok(())
 }
 
-fn one_of(read: &Reader<'_>, name: &'static str, choices: &[&str]) -> Result<String, ConfigError> {
+pub(super) fn one_of(
+    read: &Reader<'_>,
+    name: &'static str,
+    choices: &[&str],
+) -> Result<String, ConfigError> {
     let text = read.text(name);
     if choices.contains(&text) {
         Ok(text.to_string())
@@ -211,8 +229,23 @@ fn one_of(read: &Reader<'_>, name: &'static str, choices: &[&str]) -> Result<Str
     }
 }
 
-fn paths(read: &Reader<'_>, name: &str) -> Paths {
+fn paths(read: &Reader<'_>, name: &str) -> Result<Paths, ConfigError> {
+    for flag in ["data-dir", "wal-dir"] {
+        if read.text(flag).contains('\0') {
+            return Err(ConfigError::Invalid(format!(
+                "--{flag}: {:?} has a NUL byte in it; give a path without",
+                read.text(flag)
+            )));
+        }
+    }
     let data_dir = match read.text("data-dir") {
+        // A name is free text; as a path it must stay one directory below the current one.
+        "" if name.contains(['/', '\0']) => {
+            return Err(ConfigError::Invalid(format!(
+                "--name {name:?} cannot name the data directory (NAME.assay by default), because \
+                 it has a slash or a NUL byte in it; give a --data-dir, or another --name"
+            )));
+        }
         "" => PathBuf::from(format!("{name}.assay")),
         text => PathBuf::from(text),
     };
@@ -222,7 +255,7 @@ fn paths(read: &Reader<'_>, name: &str) -> Paths {
     } else {
         data_dir.join("member").join("wal")
     };
-    Paths { data_dir, wal_dir, wal_dir_explicit }
+    Ok(Paths { data_dir, wal_dir, wal_dir_explicit })
 }
 
 fn listen(read: &Reader<'_>) -> Result<Listen, ConfigError> {
@@ -234,7 +267,7 @@ fn listen(read: &Reader<'_>) -> Result<Listen, ConfigError> {
     }
     for name in ["listen-client-urls", "listen-peer-urls", "listen-metrics-urls"] {
         for url in &read.urls(name)?.0 {
-            bindable(name, url)?;
+            bindable(url)?;
         }
     }
     for name in ["listen-client-urls", "advertise-client-urls"] {
@@ -253,58 +286,12 @@ fn listen(read: &Reader<'_>) -> Result<Listen, ConfigError> {
     })
 }
 
-fn bindable(name: &str, url: &ListenUrl) -> Result<(), ConfigError> {
-    if url.is_tls() {
-        return Err(ConfigError::Invalid(format!(
-            "--{name} asks for TLS ({url}), which this version does not serve yet; use http:// on \
-             a loopback or otherwise protected address"
-        )));
-    }
+fn bindable(url: &ListenUrl) -> Result<(), ConfigError> {
     let ip = url.host().parse::<std::net::IpAddr>().is_ok() || url.host() == "localhost";
     if !url.is_unix() && !ip {
         return Err(ConfigError::Invalid(format!("expected IP in URL for binding ({url})")));
     }
     Ok(())
-}
-
-fn bootstrap(read: &Reader<'_>, name: &str, listen: &Listen) -> Result<Bootstrap, ConfigError> {
-    one_of(read, "initial-cluster-state", &["new", "existing"])?;
-    let mut members: Vec<(String, UrlList)> = Vec::new();
-    for part in read.text("initial-cluster").split(',').filter(|part| !part.trim().is_empty()) {
-        let (member, url) = part
-            .split_once('=')
-            .ok_or_else(|| read.bad("initial-cluster", "NAME=PEER-URL is expected"))?;
-        let url = ListenUrl::parse(url).map_err(|why| read.bad("initial-cluster", why))?;
-        match members.iter_mut().find(|(known, _)| known == member.trim()) {
-            Some((_, urls)) => urls.0.push(url),
-            None => members.push((member.trim().to_string(), UrlList(vec![url]))),
-        }
-    }
-    for (_, urls) in &mut members {
-        urls.0.sort();
-        urls.0.dedup();
-    }
-    if members.is_empty() {
-        members.push((name.to_string(), listen.advertise_peer.clone()));
-    }
-    let own = members.iter().find(|(member, _)| member == name).ok_or_else(|| {
-        ConfigError::Invalid(format!(
-            "couldn't find local name \"{name}\" in the initial cluster configuration"
-        ))
-    })?;
-    if own.1 != listen.advertise_peer {
-        return Err(ConfigError::Invalid(format!(
-            "--initial-cluster has {name}={} but missing from --initial-advertise-peer-urls={}",
-            own.1, listen.advertise_peer
-        )));
-    }
-    if members.len() > 1 {
-        return Err(ConfigError::Invalid(format!(
-            "--initial-cluster names {} members; this version runs clusters of one member only",
-            members.len()
-        )));
-    }
-    Ok(Bootstrap { token: read.text("initial-cluster-token").to_string(), members })
 }
 
 fn timing(read: &Reader<'_>) -> Result<Timing, ConfigError> {

@@ -122,6 +122,14 @@ impl Wire {
         self.0.entries.len()
     }
 
+    /// Roughly the bytes it has on the wire, for bounds.
+    pub fn weight(&self) -> usize {
+        /// Fixed fields of a message, and of an entry.
+        const FIELDS_BYTES: usize = 48;
+        let entry = |e: &eraftpb::Entry| e.data.len() + e.context.len() + FIELDS_BYTES;
+        FIELDS_BYTES + self.0.context.len() + self.0.entries.iter().map(entry).sum::<usize>()
+    }
+
     /// The snapshot it announces.
     pub fn snapshot(&self) -> Option<SnapshotMeta> {
         if self.0.get_msg_type() != MessageType::MsgSnapshot {

@@ -68,6 +68,11 @@ impl Members {
         self.removed.contains(&id)
     }
 
+    /// Ids that were members once and must never be again.
+    pub fn removed(&self) -> impl Iterator<Item = u64> {
+        self.removed.iter().copied()
+    }
+
     /// Number of members with a vote.
     #[must_use]
     pub fn voters(&self) -> usize {

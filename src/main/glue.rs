@@ -37,7 +37,7 @@ pub(crate) fn log_options(log: &Log) -> logging::Options {
 pub(crate) fn edge_limits(config: &Config, fd_limit: u64) -> edge::Limits {
     let limits = &config.limits;
     edge::Limits {
-        connections: edge::connection_cap(fd_limit),
+        connections: edge::Caps::of(fd_limit),
         max_concurrent_streams: (limits.concurrent_streams < u32::MAX)
             .then_some(limits.concurrent_streams),
         keepalive_interval: limits.keepalive_interval,
@@ -47,9 +47,15 @@ pub(crate) fn edge_limits(config: &Config, fd_limit: u64) -> edge::Limits {
     }
 }
 
+/// Limit of connections of each kind of port, for the metric.
+pub(crate) fn connection_limits(fd_limit: u64) -> Vec<(&'static str, u64)> {
+    let caps = edge::Caps::of(fd_limit);
+    Port::ALL.map(|port| (port.as_str(), caps.cap(port) as u64)).to_vec()
+}
+
 /// Listeners of one flag.
-pub(crate) fn specs(flag: &'static str, urls: &UrlList, port: Port) -> Vec<Spec> {
-    urls.texts().into_iter().map(|url| Spec { flag, url, port }).collect()
+pub(crate) fn specs(flag: &'static str, urls: &UrlList, port: Port, reuse_port: bool) -> Vec<Spec> {
+    urls.texts().into_iter().map(|url| Spec { flag, url, port, reuse_port }).collect()
 }
 
 /// Health of a process: starting until the node is known, then the node's.
@@ -75,6 +81,11 @@ impl HealthSource for Health {
             assay::machine::AlarmKind::Corrupt => AlarmKind::Corrupt,
         };
         node.reader().alarms().iter().map(kind).collect()
+    }
+
+    fn notices(&self) -> Vec<String> {
+        let short = self.node.get().is_some_and(Handle::is_short_of_space);
+        short.then(|| assay::api::SHORT_OF_SPACE.to_string()).into_iter().collect()
     }
 
     fn has_leader(&self) -> bool {
@@ -120,8 +131,9 @@ pub(crate) struct Vars {
 
 impl DebugSource for Vars {
     fn vars(&self) -> Vec<(String, serde_json::Value)> {
-        let mut vars =
-            vec![("cmdline".to_string(), serde_json::json!(std::env::args().collect::<Vec<_>>()))];
+        let words: Vec<String> =
+            std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let mut vars = vec![("cmdline".to_string(), serde_json::json!(words))];
         if let Some(node) = self.health.node.get() {
             let raft = node.raft();
             vars.push((

@@ -2,22 +2,27 @@
 
 use super::drift::DiskDrift;
 use super::glue::{self, Health, Vars};
-use super::{gate, observe, service, text};
+use super::ports::Ports;
+use super::settle::Settle;
+use super::signals::Signals;
+use super::{gate, observe, places, ports, service, text, tls};
 use assay::admin::{Access, Admin};
 use assay::api;
 use assay::config::{Config, LogOutput};
 use assay::disk::{Disk, OsDisk};
-use assay::edge::{self, Bound, Edge, NoRpc, Port};
+use assay::edge::{self, Edge, NoRpc, Port};
 use assay::node::data_dir::DataDir;
 use assay::node::{self, Node, Progress};
+use assay::peer;
 use assay::telemetry::io::IoStats;
 use assay::telemetry::logging;
-use assay::telemetry::metrics::{GateState, Metrics, Sources};
+use assay::telemetry::metrics::{GateReading, GateState, Metrics, Sources};
 use assay::telemetry::node_metrics::NodeMetrics;
+use assay::telemetry::peer_stats::PeerStats;
 use assay::telemetry::rpc::{ConnStats, RpcStats};
+use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Time that open calls get to finish after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -57,6 +62,41 @@ pub(crate) fn run(config: &Config) -> u8 {
 fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let progress = Progress::default();
     progress.enter("gate");
+    let refused = |error: &dyn std::fmt::Display| Refusal::new(EXIT_CONFIGURATION, error);
+    let fd_limit = edge::raise_fd_limit().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+        1024
+    });
+    if fd_limit < edge::FD_LIMIT_LEAST {
+        return Err(refused(&format!(
+            "the limit of open files is {fd_limit}, a node needs {} for its files and some \
+             clients: raise it (`ulimit -n`, LimitNOFILE= of a service)",
+            edge::FD_LIMIT_LEAST
+        )));
+    }
+    let runtimes = std::thread::available_parallelism().map_or(1, usize::from);
+    let rpc = Arc::new(RpcStats::new(observe::methods()));
+    let peer_stats = Arc::new(PeerStats::default());
+    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons(), observe::failures()));
+    let edge = Edge::start(edge::Options {
+        runtimes,
+        limits: glue::edge_limits(config, fd_limit),
+        observer: Arc::new(observe::Connections(conns.clone())),
+    })
+    .map_err(|error| refused(&error))?;
+    let first = edge.runtimes()[0].clone();
+    let signals = Signals::listen(&first);
+
+    // Mistakes first: nobody should wait for a probe to hear of a taken port or a wrong path.
+    places::check("data-dir", &config.paths.data_dir).map_err(|error| refused(&error))?;
+    if config.paths.wal_dir_explicit {
+        places::check("wal-dir", &config.paths.wal_dir).map_err(|error| refused(&error))?;
+    }
+    for warning in config.tls.warnings(&config.listen) {
+        tracing::warn!("{warning}");
+    }
+    let mut sides = tls::from_files(config).map_err(|error| refused(&error))?;
+    let ports = Ports::reserve(config).map_err(|error| refused(&error))?;
     if config.gate.mode != "off" {
         tracing::info!(
             dir = %config.paths.data_dir.display(),
@@ -64,7 +104,10 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
             "disk gate: a disk without a stored verdict is measured now, up to 60 s"
         );
     }
-    let decision = gate::check(config);
+    let decision = gate::check(config, signals.interrupt.clone());
+    if !signals.start() {
+        return Ok(());
+    }
     if !decision.start {
         return Err(Refusal::new(decision.exit_code, &decision.text));
     }
@@ -73,34 +116,24 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     } else {
         tracing::info!(state = decision.state.as_str(), "disk gate: {}", decision.summary);
     }
-    let fd_limit = edge::raise_fd_limit().unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot raise the limit of open files");
-        1024
-    });
     let io = Arc::new(IoStats::new());
     let node_metrics = Arc::new(NodeMetrics::default());
     let metrics = Arc::new(Metrics::new());
-    let runtimes = std::thread::available_parallelism().map_or(1, usize::from);
-    let rpc = Arc::new(RpcStats::new(observe::methods()));
-    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons()));
-    let edge = Edge::start(edge::Options {
-        runtimes,
-        limits: glue::edge_limits(config, fd_limit),
-        observer: Arc::new(observe::Connections(conns.clone())),
-    })
-    .map_err(|error| Refusal::new(EXIT_CONFIGURATION, error))?;
+    let reading = Arc::new(Mutex::new(GateReading {
+        state: decision.state.as_str(),
+        p99_seconds: decision.p99.map(|p99| p99.as_secs_f64()),
+    }));
     metrics.set_sources(Sources {
         io: io.clone(),
         node: node_metrics.clone(),
         rpc: rpc.clone(),
         conns,
         gate: GateState {
-            state: decision.state.as_str(),
+            reading: reading.clone(),
             states: bench_disk::gate::State::ALL.map(bench_disk::gate::State::as_str).to_vec(),
-            p99_seconds: decision.p99.map(|p99| p99.as_secs_f64()),
             limit_seconds: config.gate.p99.as_secs_f64(),
         },
-        connection_limit: edge::connection_cap(fd_limit) as u64,
+        connection_limits: glue::connection_limits(fd_limit),
         store_pending_limit: node::STORE_PENDING_MAX_BYTES,
         phases: &node::PHASES,
         api_version: assay::config::API_VERSION,
@@ -111,9 +144,11 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         node: OnceLock::new(),
         metrics: metrics.clone(),
     });
+    let in_use = Arc::new(OnceLock::new());
     metrics.set_state(Arc::new(observe::State {
         health: health.clone(),
         connections: edge.counters().clone(),
+        tls: in_use.clone(),
         drift: DiskDrift::new(
             io.clone(),
             u64::try_from(config.gate.p99.as_nanos()).unwrap_or(u64::MAX),
@@ -127,28 +162,57 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         access: Arc::new(Access {
             hosts: config.access.hosts.clone(),
             origins: config.access.origins.clone(),
-            tls: false,
+            is_encrypted: edge::is_encrypted,
         }),
-        trusted: assay::edge::from_this_machine,
+        trusted: edge::is_trusted,
     };
 
-    // Sockets are bound before the data directory is touched: an address in use is then a clear
-    // error without side effects. Clients are accepted once the node is ready.
-    let metrics_bound = bind_metrics(config)?;
+    // Clients are accepted once the node is ready; until then their connections queue.
+    let mut ports = ports.listen(config).map_err(|error| refused(&error))?;
     let metrics_urls: Vec<String> =
-        metrics_bound.iter().map(|bound| bound.url().to_string()).collect();
-    let clients = bind("listen-client-urls", &config.listen.client, Port::Client)?;
-    let peers = bind("listen-peer-urls", &config.listen.peer, Port::Peer)?;
-    edge.serve(metrics_bound, |_, _| NoRpc::routes(admin.metrics_routes()));
+        ports.metrics.iter().map(|bound| bound.url().to_string()).collect();
+    let peer_service = peer::Service::default();
+    let serve_early = |ports: &mut ports::Open, sides: &tls::Sides| {
+        edge.serve(ports.take_ready(Port::Metrics, sides), |_, _| {
+            NoRpc::routes(admin.metrics_routes())
+        });
+        edge.serve(ports.take_ready(Port::Peer, sides), |_, _| edge::Routes {
+            rpc: Some(peer_service.server()),
+            http: admin.peer_routes(),
+        });
+    };
+    serve_early(&mut ports, &sides);
 
-    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io));
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io.clone()));
     let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
+    tls::add_self_signed(&mut sides, config, &*disk).map_err(|error| refused(&error))?;
+    serve_early(&mut ports, &sides);
+    sides.follow_files(&first);
+    let dialer = peer::Dialer::new(sides.peer.clone());
+    let clients = ports.take_ready(Port::Client, &sides);
+    // Ignored only if it was set before, which cannot be.
+    let _ = in_use.set(sides);
     if let Err(error) = bench_disk::gate::adopt(&decision, &config.paths.data_dir) {
         tracing::warn!(%error, "cannot keep the disk verdict in the data directory");
     }
-    let parts =
-        node::Parts { disk, metrics: node_metrics, progress: progress.clone(), runtimes, dir };
+    let joined = match dir.format {
+        Some(_) => None,
+        None => first
+            .block_on(node::join(config, &dialer))
+            .map_err(|error| Refusal::new(error.exit_code(), error))?,
+    };
+    let parts = node::Parts {
+        disk,
+        metrics: node_metrics,
+        progress: progress.clone(),
+        runtimes,
+        dir,
+        network: edge.runtimes().to_vec(),
+        peer_stats,
+        dialer,
+        joined,
+    };
     let mut node =
         node::start(config, parts).map_err(|error| Refusal::new(error.exit_code(), error))?;
     for (lane, runtime) in node.lanes.drain(..).zip(edge.runtimes()) {
@@ -159,56 +223,47 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     }
     // Ignored only if it was set before, which cannot be.
     let _ = health.node.set(node.handle.clone());
-    let first = edge.runtimes()[0].clone();
-    first
-        .block_on(node::publish(&node.handle, config))
-        .map_err(|error| Refusal::new(74, format!("cannot publish this member: {error}")))?;
+    peer_service.begin(node.handle.peers(), node.handle.local());
+    // The member takes part from here on, so a signal stops it in order; before, there was nothing
+    // to put in order.
+    signals.serve();
+    let mut ended = node.handle.ended();
+    let published = first.block_on(async {
+        tokio::select! {
+            published = node::publish(&node.handle, config) => Some(published),
+            () = signals.wait(&mut ended) => None,
+        }
+    });
+    match published {
+        Some(Ok(())) => {}
+        Some(Err(error)) => {
+            return Err(Refusal::new(74, format!("cannot publish this member: {error}")));
+        }
+        None => {
+            stop(edge, node, &first);
+            return Ok(());
+        }
+    }
     progress.enter("serve");
     let api = api::node_service(&node.handle, Arc::new(observe::Calls(rpc)));
     edge.serve(clients, |_, _| edge::Routes {
         rpc: Some(api.clone()),
         http: admin.client_routes(Default::default()),
     });
-    edge.serve(peers, |_, _| NoRpc::routes(admin.peer_routes()));
-    // Before the node says that it is ready: whoever waits for that line may send one at once.
-    let signals = Signals::listen(&first);
     ready(config, &decision.summary, &node, &metrics_urls);
-    signals.wait(&first);
-    stop(edge, node);
+    let data_dir = config.paths.data_dir.clone();
+    Settle { decision, limit: config.gate.p99, data_dir, io, reading }.start();
+    first.block_on(signals.wait(&mut ended));
+    stop(edge, node, &first);
     Ok(())
-}
-
-fn bind(
-    flag: &'static str,
-    urls: &assay::config::UrlList,
-    port: Port,
-) -> Result<Vec<Bound>, Refusal> {
-    glue::specs(flag, urls, port)
-        .iter()
-        .map(|spec| edge::bind(spec).map_err(|error| Refusal::new(EXIT_CONFIGURATION, error)))
-        .collect()
-}
-
-/// The metrics listener has a default address that another program may hold: then `/metrics` is
-/// still on the client port. If it was asked for, not getting it is an error.
-fn bind_metrics(config: &Config) -> Result<Vec<Bound>, Refusal> {
-    match bind("listen-metrics-urls", &config.listen.metrics, Port::Metrics) {
-        Ok(bound) => Ok(bound),
-        Err(refusal) if config.metrics_listener_explicit => Err(refusal),
-        Err(refusal) => {
-            tracing::warn!(
-                error = refusal.text,
-                "no metrics listener: metrics are served on the client port only"
-            );
-            Ok(Vec::new())
-        }
-    }
 }
 
 fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
     let identity = node.handle.identity();
     for url in &config.listen.client.0 {
-        if url.is_loopback() {
+        if url.is_tls() {
+            tracing::info!(address = url.address(), "serving client traffic securely");
+        } else if url.is_loopback() {
             tracing::info!(address = url.address(), "serving client traffic insecurely");
         } else {
             tracing::warn!(
@@ -225,35 +280,7 @@ fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
     service::notify("READY=1\nSTATUS=serving");
 }
 
-/// Signals that end the node in order; without them a signal ends the process at once, which the
-/// log survives.
-struct Signals(Option<(Signal, Signal)>);
-
-impl Signals {
-    fn listen(runtime: &tokio::runtime::Handle) -> Self {
-        let _inside = runtime.enter();
-        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-            (Ok(term), Ok(int)) => Signals(Some((term, int))),
-            (Err(error), _) | (_, Err(error)) => {
-                tracing::error!(%error, "cannot listen for signals");
-                Signals(None)
-            }
-        }
-    }
-
-    fn wait(self, runtime: &tokio::runtime::Handle) {
-        let received = runtime.block_on(async {
-            let Some((mut term, mut int)) = self.0 else { return std::future::pending().await };
-            tokio::select! {
-                _ = term.recv() => "SIGTERM",
-                _ = int.recv() => "SIGINT",
-            }
-        });
-        tracing::info!(signal = received, "received signal; shutting down");
-    }
-}
-
-fn stop(edge: Edge, node: Node) {
+fn stop(edge: Edge, node: Node, runtime: &tokio::runtime::Handle) {
     service::notify("STOPPING=1");
     let mut threads = node::Threads::default();
     // A sync that hangs cannot be interrupted; the log and the store are safe to kill.
@@ -264,6 +291,8 @@ fn stop(edge: Edge, node: Node) {
     if let Err(error) = watchdog {
         tracing::warn!(%error, "stopping without a deadline");
     }
+    // Before anything closes: clients of the cluster then wait for nobody.
+    runtime.block_on(node.handle.hand_over());
     node.announce_stop();
     let drained = edge.drain(DRAIN);
     tracing::info!(open = drained.open, cut = drained.cut, "closed client connections");

@@ -7,25 +7,35 @@ use super::answers::{Answers, Turn};
 use super::convert;
 use super::counts;
 use super::fatal;
-use super::handle::{Done, Refused};
-use super::input::{ApplyInput, BarrierReply, Events, NodeInput, Stamps, StoreInput, Waiter};
-use super::lane::Lane;
+use super::handle::{Done, End, Inner, Refused};
+use super::input::{
+    ApplyInput, BarrierReply, Events, HashInput, NodeInput, Stamps, StoreInput, Waiter,
+};
+use super::lane::{Lane, Taker, Turns};
+use super::local::addresses;
 use super::watch_thread::WatchLane;
 use crate::consensus::{Committed, EntryKind};
 use crate::machine::{self, Machine};
+use crate::peer::Local;
 use crate::telemetry::clock;
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::telemetry::stage::Stage;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Bytes of rows that freeze the open batch before its time: what the store thread writes within
 /// about a second on a middling disk.
 const FREEZE_BYTES: usize = 64 << 20;
 /// How often callers that gave up are swept out of the table of waiters.
 const SWEEP_EVERY_NS: u64 = 1_000_000_000;
+/// Commands that a guest applies at most, and their bytes: some ten microseconds, far less than
+/// the wake-ups that it saves cost a caller, and than the sync that the guest would be late for.
+const GUEST_COMMANDS_MAX: usize = 4;
+const GUEST_COMMAND_BYTES_MAX: usize = 16 << 10;
+/// Thousandths of a millisecond.
+const NS_PER_MICRO: u64 = 1_000;
 
 /// What the thread needs.
 pub(super) struct ApplyThread {
@@ -33,8 +43,11 @@ pub(super) struct ApplyThread {
     pub(super) queue: Arc<Lane<ApplyInput>>,
     pub(super) node: Arc<Lane<NodeInput>>,
     pub(super) store: Arc<Lane<StoreInput>>,
+    pub(super) hash: Arc<Lane<HashInput>>,
     pub(super) watch: Arc<WatchLane>,
     pub(super) answers: Answers,
+    pub(super) inner: Arc<Inner>,
+    pub(super) local: Arc<dyn Local>,
     pub(super) metrics: Arc<NodeMetrics>,
     pub(super) store_interval: Duration,
     pub(super) warning: Duration,
@@ -52,15 +65,21 @@ struct Loop {
     store_busy: bool,
     compacting: bool,
     compaction_due_ns: u64,
+    /// The compaction that runs: when it began, and what its steps took, ns.
+    compaction: Option<(u64, u64)>,
+    /// Its hash is being made; it goes on after that.
+    hashing: bool,
     opened_ns: Option<u64>,
     swept_ns: u64,
+    /// Term whose entries the core was last told to be applied.
+    told_term: u64,
 }
 
 impl ApplyThread {
     /// Body of the thread.
     pub(super) fn run(self) {
-        self.queue.own();
-        let mut state = Loop {
+        let queue = self.queue.clone();
+        let state = Loop {
             thread: self,
             waiters: HashMap::new(),
             reads: BTreeMap::new(),
@@ -71,34 +90,66 @@ impl ApplyThread {
             // An unfinished compaction of the last run goes on.
             compacting: true,
             compaction_due_ns: 0,
+            compaction: None,
+            hashing: false,
             opened_ns: None,
             swept_ns: 0,
+            told_term: 0,
         };
-        let mut inputs = Vec::new();
-        loop {
-            let wait = state.wait(clock::now_ns());
-            state.thread.queue.drain(&mut inputs, wait);
-            if state.turn(&mut inputs) {
-                return;
-            }
+        queue.run(Box::new(state));
+    }
+}
+
+impl ApplyThread {
+    /// Links follow the members as applied.
+    pub(super) fn members_changed(&self) {
+        let members = self.inner.reader.members();
+        let own = self.inner.identity.member_id;
+        let learner = members.get(own).is_some_and(|member| member.is_learner);
+        self.inner.learner.store(learner, Relaxed);
+        self.inner.peers.set(&addresses(&members), |id| members.is_removed(id), &self.local);
+        if members.is_removed(own) {
+            self.inner.end(End::Removed);
         }
     }
 }
 
-impl Loop {
-    /// How long there is nothing to do unless something comes in.
-    fn wait(&self, now: u64) -> Option<Duration> {
+impl Turns<ApplyInput> for Loop {
+    fn due_ns(&self) -> Option<u64> {
         let freeze = self
             .opened_ns
             .filter(|_| !self.store_busy)
             .map(|opened| opened + self.thread.store_interval.as_nanos() as u64);
-        let compaction = self.compacting.then_some(self.compaction_due_ns);
-        let due = freeze.into_iter().chain(compaction).min()?;
-        Some(Duration::from_nanos(due.saturating_sub(now)))
+        let compaction = (self.compacting && !self.hashing).then_some(self.compaction_due_ns);
+        freeze.into_iter().chain(compaction).min()
     }
 
+    /// Few and small commands: what a lone client waits for.
+    fn takes(&self, guest: Taker, inputs: &[ApplyInput]) -> bool {
+        let (mut commands, mut bytes) = (0, 0);
+        let short = inputs.iter().all(|input| match input {
+            ApplyInput::Waiters(_) | ApplyInput::ReadAt { .. } => true,
+            ApplyInput::Entries { entries, .. } => {
+                commands += entries.len();
+                bytes += entries.iter().map(|committed| committed.entry.data.len()).sum::<usize>();
+                entries.iter().all(|committed| committed.entry.kind == EntryKind::Normal)
+            }
+            _ => false,
+        });
+        guest == Taker::Wal
+            && short
+            && commands <= GUEST_COMMANDS_MAX
+            && bytes <= GUEST_COMMAND_BYTES_MAX
+    }
+
+    fn turn(&mut self, taker: Taker, inputs: &mut Vec<ApplyInput>) -> bool {
+        self.take_in(taker, inputs)
+    }
+}
+
+impl Loop {
     /// One turn over everything that waits; true at the end.
-    fn turn(&mut self, inputs: &mut Vec<ApplyInput>) -> bool {
+    fn take_in(&mut self, taker: Taker, inputs: &mut Vec<ApplyInput>) -> bool {
         let answers = self.thread.answers.clone();
         let mut turn = answers.turn();
         let mut stop = false;
@@ -106,6 +157,7 @@ impl Loop {
         let mut leases = Vec::new();
         let mut events: Vec<Events> = Vec::new();
         let mut reached = 0;
+        let mut members_changed = false;
         for input in inputs.drain(..) {
             match input {
                 ApplyInput::Waiters(waiters) => {
@@ -120,6 +172,7 @@ impl Loop {
                         }
                         let stamp = stamps.peek().copied().unwrap_or_default();
                         let outcome = self.apply(&committed);
+                        members_changed |= outcome.membership_changed;
                         leases.extend(outcome.lease);
                         events.extend(outcome.events);
                         if let Some(waiter) = self.waiters.remove(&outcome.request_id) {
@@ -146,6 +199,10 @@ impl Loop {
                     self.compactions.push((revision, reply));
                     self.compacting = true;
                 }
+                ApplyInput::Hashed { at, hash } => {
+                    self.thread.machine.compaction_hashed(at, hash);
+                    self.hashing = false;
+                }
                 ApplyInput::StoreIdle => self.store_busy = false,
                 ApplyInput::Stop => stop = true,
             }
@@ -153,8 +210,10 @@ impl Loop {
         if reached > 0 {
             self.thread.machine.publish();
             self.thread.metrics.applied.store(reached, Relaxed);
-            let (_, term) = self.thread.machine.applied();
-            self.thread.node.push(NodeInput::Applied { index: reached, term, leases });
+            self.report(reached, leases);
+        }
+        if members_changed {
+            self.thread.members_changed();
         }
         for events in events {
             self.thread.watch.publish(events);
@@ -162,10 +221,29 @@ impl Loop {
         self.answer(&mut turn, done);
         self.release_reads(&mut turn);
         let now = clock::now_ns();
-        self.compact(now);
-        self.freeze(now, stop);
-        self.sweep(now);
+        if self.opened_ns.is_none() && self.thread.machine.open_bytes() > 0 {
+            self.opened_ns = Some(now);
+        }
+        // A guest leaves to the owner what no caller waits for.
+        if taker == Taker::Owner {
+            self.compact(now);
+            self.freeze(now, stop);
+            self.sweep(now);
+        }
         stop
+    }
+
+    /// Tells the core how far applying has come. A leader that applies its own entries learns it
+    /// early enough with whatever comes next, unless leases or a new term hang on it.
+    fn report(&mut self, index: u64, leases: Vec<machine::LeaseChange>) {
+        let (_, term) = self.thread.machine.applied();
+        let leads = self.thread.metrics.leads.load(Relaxed) == 1;
+        let quiet = leads && leases.is_empty() && self.told_term == term;
+        self.told_term = term;
+        self.thread.node.push_quietly(NodeInput::Applied { index, term, leases });
+        if !quiet {
+            self.thread.node.wake();
+        }
     }
 
     fn apply(&mut self, committed: &Committed) -> machine::Outcome {
@@ -241,10 +319,10 @@ impl Loop {
 
     /// A slice of a compaction, then a pause, so that applying is never held up by it.
     fn compact(&mut self, now: u64) {
-        if !self.compacting || now < self.compaction_due_ns {
+        if !self.compacting || self.hashing || now < self.compaction_due_ns {
             return;
         }
-        self.compacting = self.thread.machine.compaction_step();
+        self.compacting = self.compaction_step(now);
         self.compaction_due_ns = now + self.thread.compaction_pause.as_nanos() as u64;
         if !self.compacting && !self.compactions.is_empty() {
             // All rows are in the open batch: durable with the next commit.
@@ -253,12 +331,35 @@ impl Loop {
         }
     }
 
+    /// One step, and what it took. `now` is when it begins.
+    fn compaction_step(&mut self, now: u64) -> bool {
+        let Some(at) = self.thread.machine.compacting_at() else { return false };
+        if let Some(hash) = self.thread.machine.compaction_hash() {
+            self.compaction.get_or_insert((now, 0));
+            self.hashing = true;
+            self.thread.hash.push(HashInput::Make(hash));
+            return true;
+        }
+        let more = self.thread.machine.compaction_step();
+        let ended = clock::now_ns();
+        let (began, work) = self.compaction.unwrap_or((now, 0));
+        let (took, work) = (ended - now, work + (ended - now));
+        let seen = &self.thread.metrics.compactions;
+        seen.step.record_milli(took / NS_PER_MICRO);
+        self.compaction = Some((began, work));
+        if self.thread.machine.compacting_at() != Some(at) {
+            self.compaction = None;
+            seen.work.record_milli(work / NS_PER_MICRO);
+            seen.total.record_milli((ended - began) / NS_PER_MICRO);
+            let wall = clock::wall().duration_since(UNIX_EPOCH);
+            seen.last.store(wall.map_or(0, |since| since.as_secs()), Relaxed);
+        }
+        more
+    }
+
     /// Hands the open batch to the store thread when its time has come and that thread is free.
     fn freeze(&mut self, now: u64, stop: bool) {
         let bytes = self.thread.machine.open_bytes();
-        if bytes > 0 && self.opened_ns.is_none() {
-            self.opened_ns = Some(now);
-        }
         let due = self
             .opened_ns
             .is_some_and(|opened| now >= opened + self.thread.store_interval.as_nanos() as u64);
@@ -269,6 +370,8 @@ impl Loop {
             self.opened_ns = None;
             self.commit_wanted = false;
             let replies = std::mem::take(&mut self.commits);
+            let dropped = batch.as_ref().map_or(0, |batch| batch.dropped.len() as u64);
+            self.thread.metrics.compactions.rows.fetch_add(dropped, Relaxed);
             if batch.is_some() || !replies.is_empty() {
                 self.thread.store.push(StoreInput::Commit { batch, replies });
             }

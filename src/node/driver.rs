@@ -1,14 +1,17 @@
 //! The `node` thread: drains everything that waits, calls the core once, carries out the effects.
 //!
-//! It owns the core and the lease clock, never blocks on a queue and never touches a file.
+//! It owns the core and the lease clock, never blocks on a queue and never touches a file. A lone
+//! request does not wake it: the edge thread that has it, or the WAL thread that has nothing else
+//! to write, takes the turn (see [`super::lane`]).
 
 use super::answers::{Answers, Turn, send};
 use super::handle::{Inner, Refused};
 use super::input::{
     ApplyInput, BarrierReply, NodeInput, Persisted, Proposal, Stamps, Waiter, WalInput,
 };
-use super::lane::Lane;
+use super::lane::{Lane, Taker, Turns};
 use super::leadership::Leadership;
+use super::parked::Parked;
 use super::wal_thread::weight;
 use crate::consensus::{Committed, Core, Effect, Input, Refusal, Token};
 use crate::lease;
@@ -24,7 +27,6 @@ use prost::Message as _;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 /// Bytes that may wait for the WAL thread before proposals are refused (`architecture.md` 4).
 const WAL_CREDIT_BYTES: usize = 64 << 20;
@@ -35,6 +37,8 @@ pub const STORE_PENDING_MAX_BYTES: u64 = 256 << 20;
 const REVOKES_PER_TURN: usize = 500;
 /// Pause before a refused revoke is proposed again.
 const REVOKE_RETRY_MS: u64 = 1000;
+/// Inputs that a guest takes at most: what a few clients cause, not what a queue holds.
+const GUEST_INPUTS_MAX: usize = 8;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// What the thread needs.
@@ -66,6 +70,12 @@ struct Loop {
     stamps: VecDeque<Stamps>,
     /// Everything up to this index is on disk here.
     persisted: u64,
+    /// Something was put into the lane of the apply thread that it is not woken for yet.
+    apply_waits: bool,
+    /// Commands that wait for a leader.
+    parked: Parked,
+    /// The leader, 0 if none is known.
+    leader: u64,
     tick_ns: u64,
 }
 
@@ -73,9 +83,8 @@ impl Driver {
     /// Body of the thread.
     pub(super) fn run(self) {
         let lane = self.inner.node.clone();
-        lane.own();
         let heartbeat_ns = self.inner.timing.heartbeat_ms * NS_PER_MS;
-        let mut state = Loop {
+        let state = Loop {
             leadership: Leadership::new(self.inner.metrics.clone(), self.inner.identity.member_id),
             driver: self,
             next_token: 0,
@@ -85,16 +94,43 @@ impl Driver {
             in_flight: VecDeque::new(),
             stamps: VecDeque::new(),
             persisted: 0,
+            apply_waits: false,
+            parked: Parked::default(),
+            leader: 0,
             tick_ns: clock::now_ns() + heartbeat_ns,
         };
-        let (mut inputs, mut events, mut effects) = (Vec::new(), Vec::new(), Vec::new());
-        loop {
-            let wait = state.tick_ns.saturating_sub(clock::now_ns());
-            lane.drain(&mut inputs, Some(Duration::from_nanos(wait)));
-            if state.turn(heartbeat_ns, &mut inputs, &mut events, &mut effects) {
-                return;
-            }
+        let (events, effects) = (Vec::new(), Vec::new());
+        lane.run(Box::new(Seated { state, heartbeat_ns, events, effects }));
+    }
+}
+
+/// The loop and its buffers, as its lane keeps them.
+struct Seated {
+    state: Loop,
+    heartbeat_ns: u64,
+    events: Vec<Input>,
+    effects: Vec<Effect>,
+}
+
+impl Turns<NodeInput> for Seated {
+    fn due_ns(&self) -> Option<u64> {
+        // Commands that waited for a leader go on at once when there is one.
+        let retry = self.state.leader != 0 && !self.state.parked.is_empty();
+        Some(if retry { 0 } else { self.state.tick_ns })
+    }
+
+    fn takes(&self, _: Taker, inputs: &[NodeInput]) -> bool {
+        inputs.len() <= GUEST_INPUTS_MAX
+            && !inputs.iter().any(|input| matches!(input, NodeInput::Stop))
+    }
+
+    fn turn(&mut self, taker: Taker, inputs: &mut Vec<NodeInput>) -> bool {
+        let stop = self.state.turn(self.heartbeat_ns, inputs, &mut self.events, &mut self.effects);
+        // The WAL thread offers to apply by itself.
+        if std::mem::take(&mut self.state.apply_waits) && taker != Taker::Wal {
+            self.state.driver.inner.apply.wake();
         }
+        stop
     }
 }
 
@@ -122,6 +158,12 @@ impl Loop {
             self.tick_ns = now_ns + heartbeat_ns;
             events.push(Input::Tick);
             self.give_up_reads();
+            self.parked.sweep();
+        }
+        if self.leader != 0 {
+            for proposal in self.parked.take() {
+                self.propose(proposal, events);
+            }
         }
         for input in inputs.drain(..) {
             stop |= self.input(input, now, events);
@@ -185,6 +227,17 @@ impl Loop {
                     self.driver.clock.returned(lease, now + REVOKE_RETRY_MS);
                 }
             }
+            NodeInput::Change { change, proposal } => {
+                let token = self.token();
+                events.push(Input::Change { token, change });
+                self.proposals.push((token, Some(proposal)));
+            }
+            NodeInput::Wires(wires) => {
+                self.driver.inner.wires.fetch_sub(wires.len(), Relaxed);
+                events.extend(wires.into_iter().map(Input::Wire));
+            }
+            NodeInput::Unreachable(id) => events.push(Input::Unreachable(id)),
+            NodeInput::TransferLeader(to) => events.push(Input::TransferLeader { to }),
             NodeInput::OverQuota => self.raise_no_space(events),
             NodeInput::Stop => return true,
         }
@@ -276,6 +329,7 @@ impl Loop {
         match change {
             LeaseChange::Granted { id, ttl } => {
                 metrics.leases_granted.fetch_add(1, Relaxed);
+                metrics.lease_ttls.record_milli(ttl.unsigned_abs().saturating_mul(1_000));
                 self.driver.clock.granted(id, ttl, now);
             }
             LeaseChange::Revoked { id } => {
@@ -313,11 +367,14 @@ impl Loop {
                         turn.barrier(reply, Ok(()));
                     }
                 } else {
-                    self.driver.inner.apply.push(ApplyInput::ReadAt { index, replies });
+                    let apply = &self.driver.inner.apply;
+                    apply.push_quietly(ApplyInput::ReadAt { index, replies });
+                    self.apply_waits = true;
                 }
             }
             Effect::Refuse { token, why } => self.refused(token, why, turn),
             Effect::Role(change) => {
+                self.leader = change.leader;
                 self.leadership.changed(&change, turn_ns);
                 if self.driver.clock.leads() != self.leadership.term_led() {
                     self.driver.clock.demote();
@@ -328,8 +385,8 @@ impl Loop {
             }
             // Positions are not needed here: callers are found again by their request id.
             Effect::Proposed { .. } => {}
-            // One member has no peers: there is nobody to send to or to fetch from.
-            Effect::Send(_) | Effect::BuildSnapshot { .. } | Effect::Install(_) => {}
+            Effect::Send(wires) => self.driver.inner.peers.send(wires),
+            Effect::BuildSnapshot { .. } | Effect::Install(_) => {}
         }
     }
 
@@ -338,14 +395,25 @@ impl Loop {
             Refusal::NoLeader => Refused::NoLeader,
             Refusal::Overloaded => Refused::TooManyRequests,
             Refusal::Stopping => Refused::Stopping,
-            _ => Refused::Dropped,
+            Refusal::NotLeader => Refused::NotLeader,
+            Refusal::ChangePending => Refused::ChangePending,
+            Refusal::LearnerNotReady => Refused::LearnerNotReady,
+            Refusal::UnhealthyQuorum => Refused::Unhealthy,
+            Refusal::NoSuchChange => Refused::MemberNotFound,
+            Refusal::Dropped => Refused::Dropped,
         };
         let proposal = self
             .proposals
             .binary_search_by_key(&token, |(token, _)| *token)
             .ok()
             .and_then(|at| self.proposals[at].1.take());
-        if let Some(proposal) = proposal {
+        if let Some(mut proposal) = proposal {
+            if why == Refusal::NoLeader {
+                match self.parked.keep(proposal) {
+                    Ok(()) => return,
+                    Err(refused) => proposal = refused,
+                }
+            }
             if let Some(lease) = self.revokes.remove(&proposal.id) {
                 self.driver.clock.returned(lease, clock::now_ns() / NS_PER_MS + REVOKE_RETRY_MS);
             }
@@ -380,7 +448,8 @@ impl Loop {
                 reply: proposal.reply,
             })
             .collect();
-        self.driver.inner.apply.push(ApplyInput::Waiters(waiters));
+        // Their commands follow in the same lane, once they are on disk.
+        self.driver.inner.apply.push_quietly(ApplyInput::Waiters(waiters));
     }
 
     fn stamp(&mut self, persisted: Persisted) {
@@ -411,7 +480,9 @@ impl Loop {
         // A stretch may be handed over in parts: the rest of it keeps its stamps.
         stamps.extend(self.stamps.front());
         let handed_ns = clock::now_ns();
-        self.driver.inner.apply.push(ApplyInput::Entries { entries, handed_ns, stamps });
+        let entries = ApplyInput::Entries { entries, handed_ns, stamps };
+        self.driver.inner.apply.push_quietly(entries);
+        self.apply_waits = true;
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::answers;
 use super::input::{ApplyInput, NodeInput, Proposal, Reply};
-use super::lane::Lane;
-use crate::config::{Limits, Timing};
+use super::lane::{Lane, Taker};
+use super::local::NodeLocal;
+use crate::config::{Limits, Membership, Timing};
 use crate::lease::Renewal;
 use crate::machine::{self, Answer, AnswerError, Reader};
+use crate::peer::{Local, Peers};
 use crate::proto::etcdserverpb::{InternalRaftRequest, RequestHeader};
 use crate::telemetry::clock;
 use crate::telemetry::io::IoStats;
@@ -14,17 +16,20 @@ use crate::telemetry::stage::Outcome;
 use prost::Message as _;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
 /// Requests that may wait for the node thread: enough for a burst of every client of a control
 /// plane, few enough that waiting for all of them ends within a request timeout.
-const WAITING_MAX: usize = 4096;
+pub(super) const WAITING_MAX: usize = 4096;
 /// Bytes of those requests.
-const WAITING_BYTES_MAX: usize = 64 << 20;
+pub(super) const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Committed entries that may wait to be applied before writes are refused; etcd's number.
 const APPLY_LAG_MAX: u64 = 5000;
+
+/// A linearizable read that waits longer counts as slow: after this time etcd asks the leader again.
+const READ_RETRY: Duration = Duration::from_millis(500);
 
 /// A command that was applied.
 #[derive(Debug)]
@@ -64,6 +69,42 @@ pub enum Refused {
     /// Nothing was proposed.
     #[error("raft proposal dropped")]
     Dropped,
+    /// Only the leader does this.
+    #[error("not leader")]
+    NotLeader,
+    /// Leadership cannot go there.
+    #[error("bad leader transferee")]
+    BadTransferee,
+    /// Leadership did not arrive within an election timeout.
+    #[error("leader transfer took too long")]
+    TransferTimeout,
+    /// Another change of the membership is under way.
+    #[error("another membership change is under way")]
+    ChangePending,
+    /// The id is or was a member.
+    #[error("member id already exists")]
+    MemberExists,
+    /// Another member has one of the peer URLs.
+    #[error("peer URLs already exist")]
+    PeerUrlExists,
+    /// No member has this id.
+    #[error("member not found")]
+    MemberNotFound,
+    /// The member votes already.
+    #[error("can only promote a learner member")]
+    MemberNotLearner,
+    /// The learner is too far behind.
+    #[error("the learner is not in sync with the leader")]
+    LearnerNotReady,
+    /// As many learners as `--max-learners` allows.
+    #[error("too many learners")]
+    TooManyLearners,
+    /// Too few members have ever been started.
+    #[error("not enough started members")]
+    NotEnoughStarted,
+    /// Too few members are connected.
+    #[error("unhealthy cluster")]
+    Unhealthy,
     /// The file system is nearly full: only requests that free space pass.
     #[error("free space is below the reserve")]
     NoSpace,
@@ -123,7 +164,50 @@ pub(super) struct Inner {
     pub(super) waiting: Waiting,
     pub(super) phase: AtomicU8,
     pub(super) stopping: watch::Sender<bool>,
+    pub(super) peers: Peers,
+    /// Messages of peers that wait for the node thread.
+    pub(super) wires: AtomicUsize,
+    /// Whether this member has no vote, as applied.
+    pub(super) learner: AtomicBool,
+    pub(super) ended: watch::Sender<Option<End>>,
+    /// Rules for changes of the membership.
+    pub(super) membership: Membership,
     pub(super) watch: Arc<super::watch_thread::WatchLane>,
+    /// Linearizable reads between their request and the answer.
+    pub(super) reading: AtomicUsize,
+}
+
+impl Inner {
+    /// Gives a request to the core. With no other request in the node its caller takes the turn,
+    /// which is cheaper than to wake the node thread; with others the thread collects them.
+    fn hand_in(&self, input: NodeInput) {
+        let requests = self.metrics.pending.load(Relaxed) + self.reading.load(Relaxed) as i64;
+        if requests > 1 || answers::runtime().is_none() {
+            return self.node.push(input);
+        }
+        self.node.push_quietly(input);
+        self.node.offer(Taker::Edge);
+    }
+}
+
+/// Why a node ends without being told to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It is no member of its cluster any more.
+    Removed,
+}
+
+impl Inner {
+    /// The node must end; the first reason counts.
+    pub(super) fn end(&self, why: End) {
+        self.ended.send_if_modified(|ended| match ended {
+            Some(_) => false,
+            None => {
+                *ended = Some(why);
+                true
+            }
+        });
+    }
 }
 
 /// Requests between the interface and the node thread.
@@ -188,7 +272,7 @@ impl Handle {
         let (to, wait) = oneshot::channel();
         let reply = Some(Reply { runtime: answers::runtime(), to });
         let pending = Pending::new(&inner.metrics, received_ns);
-        inner.node.push(NodeInput::Propose(Proposal { id, data, received_ns, reply }));
+        inner.hand_in(NodeInput::Propose(Proposal { id, data, received_ns, reply }));
         let answer = self.within_deadline(wait).await;
         drop(pending);
         if let Ok(done) = &answer {
@@ -208,7 +292,13 @@ impl Handle {
     /// # Errors
     /// No leader, a deadline passed, or the node stops.
     pub async fn linearize(&self) -> Result<(), Refused> {
-        self.barrier(|reply| self.0.node.push(NodeInput::Read(reply))).await
+        let _reading = Reading::new(&self.0.reading);
+        let asked_ns = clock::now_ns();
+        let answer = self.barrier(|reply| self.0.hand_in(NodeInput::Read(reply))).await;
+        if clock::now_ns() - asked_ns > READ_RETRY.as_nanos() as u64 {
+            self.0.metrics.reads_slow.fetch_add(1, Relaxed);
+        }
+        answer
     }
 
     /// Makes everything applied so far durable in the store.
@@ -277,7 +367,7 @@ impl Handle {
             committed: m.committed.load(Relaxed),
             applied: m.applied.load(Relaxed),
             durable: m.durable.load(Relaxed),
-            is_learner: false,
+            is_learner: self.0.learner.load(Relaxed),
             pending: m.pending.load(Relaxed),
         }
     }
@@ -321,9 +411,29 @@ impl Handle {
         self.0.stopping.subscribe()
     }
 
+    /// Becomes a reason when the node must end by itself.
+    pub fn ended(&self) -> watch::Receiver<Option<End>> {
+        self.0.ended.subscribe()
+    }
+
+    /// The other members.
+    pub fn peers(&self) -> &Peers {
+        &self.0.peers
+    }
+
+    /// What the service on the peer port talks to.
+    pub fn local(&self) -> Arc<dyn Local> {
+        Arc::new(NodeLocal(self.0.clone()))
+    }
+
     /// Whether client writes that need space must be refused (`--min-free-bytes`).
     pub fn is_short_of_space(&self) -> bool {
         self.0.metrics.space_refused.load(Relaxed) == 1
+    }
+
+    /// Counts a request that was refused for it.
+    pub fn refused_for_space(&self) {
+        self.0.metrics.space_refusals.fetch_add(1, Relaxed);
     }
 
     async fn barrier(&self, push: impl FnOnce(super::input::BarrierReply)) -> Result<(), Refused> {
@@ -344,7 +454,7 @@ impl Handle {
         self.within_deadline(wait).await
     }
 
-    async fn within_deadline<T>(
+    pub(super) async fn within_deadline<T>(
         &self,
         wait: impl Future<Output = Result<Result<T, Refused>, oneshot::error::RecvError>>,
     ) -> Result<T, Refused> {
@@ -355,6 +465,22 @@ impl Handle {
             Ok(Err(_)) => Err(Refused::Stopping),
             Err(_) => Err(Refused::Timeout),
         }
+    }
+}
+
+/// Counts a linearizable read for as long as its caller waits.
+struct Reading<'a>(&'a AtomicUsize);
+
+impl<'a> Reading<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Relaxed);
+        Reading(count)
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What travels between the node's threads.
 
 use super::handle::{Done, Refused};
+use crate::mvcc::{HashKv, RowsError};
 use crate::{consensus, lease, machine};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -66,6 +67,14 @@ pub(super) enum NodeInput {
         /// Its request id.
         id: u64,
     },
+    /// A change of the membership; the proposal has no data and waits for its entry.
+    Change { change: consensus::MemberChange, proposal: Proposal },
+    /// Messages of other members.
+    Wires(Vec<consensus::Wire>),
+    /// Messages to this member were lost.
+    Unreachable(u64),
+    /// Hand leadership to this member, if this one leads.
+    TransferLeader(u64),
     /// The quota is used up: raise NOSPACE.
     OverQuota,
     /// No further requests; finish and leave the loop.
@@ -113,6 +122,8 @@ pub(super) enum ApplyInput {
     CommitStore(BarrierReply),
     /// Answer when the compaction at `revision` has removed its rows and they are durable.
     CompactionDone { revision: i64, reply: BarrierReply },
+    /// The hash of the compaction at `at` is made.
+    Hashed { at: i64, hash: Result<HashKv, RowsError> },
     /// The store thread has finished a commit.
     StoreIdle,
     /// Commit what is open and end.
@@ -126,6 +137,14 @@ pub(super) struct Waiter {
     pub(super) received_ns: u64,
     pub(super) proposed_ns: u64,
     pub(super) reply: Option<ProposeReply>,
+}
+
+/// What the hash thread is told.
+pub(super) enum HashInput {
+    /// Make this hash.
+    Make(machine::CompactionHash),
+    /// End.
+    Stop,
 }
 
 /// What the store thread is told.

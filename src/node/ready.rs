@@ -1,7 +1,7 @@
 //! The end of a start and the way of a stop.
 
 use super::handle::{Handle, Phase, Refused};
-use super::input::{ApplyInput, NodeInput, StoreInput, WalInput};
+use super::input::{ApplyInput, HashInput, NodeInput, StoreInput, WalInput};
 use super::start::Node;
 use crate::config::{CLUSTER_VERSION, Config};
 use crate::proto::etcdserverpb::InternalRaftRequest;
@@ -14,14 +14,13 @@ use std::sync::atomic::Ordering;
 /// none is set yet, as etcd does; afterwards the node is ready.
 ///
 /// # Errors
-/// The log did not take it within the request timeout.
+/// The node is stopping, or the log refused it.
 pub async fn publish(handle: &Handle, config: &Config) -> Result<(), Refused> {
     let attributes = Attributes {
         name: config.name.clone(),
         client_urls: config.listen.advertise_client.texts(),
     };
-    // A sole voter leads within a turn or two; a command that comes earlier is refused and would
-    // count as failed.
+    // A command that comes before there is a leader would count as failed.
     while handle.raft().leader == 0 && handle.phase() == Phase::Starting {
         tokio::time::sleep(ELECTION_POLL).await;
     }
@@ -35,7 +34,8 @@ pub async fn publish(handle: &Handle, config: &Config) -> Result<(), Refused> {
             ..InternalRaftRequest::default()
         };
         match handle.propose(request).await {
-            Err(Refused::NoLeader | Refused::Dropped) => {
+            // The others may not be there yet; a member waits for them as long as it takes.
+            Err(Refused::NoLeader | Refused::Dropped | Refused::Timeout) => {
                 tokio::time::sleep(ELECTION_POLL).await;
             }
             other => {
@@ -49,7 +49,10 @@ pub async fn publish(handle: &Handle, config: &Config) -> Result<(), Refused> {
             cluster_version_set: Some(ClusterVersionSetRequest { ver: CLUSTER_VERSION.into() }),
             ..InternalRaftRequest::default()
         };
-        handle.propose(request).await?;
+        // Another member may have done it meanwhile; without it, the next one to start will.
+        if let Err(refused) = handle.propose(request).await {
+            tracing::warn!(%refused, "the cluster version is not set yet");
+        }
     }
     handle.0.phase.store(Phase::Ready as u8, Ordering::Relaxed);
     Ok(())
@@ -74,10 +77,13 @@ impl Node {
         self.threads.join("space");
         self.node.push(NodeInput::Stop);
         self.threads.join("node");
+        self.handle.0.peers.end();
         self.wal.push(WalInput::Stop);
         self.threads.join("wal");
         self.apply.push(ApplyInput::Stop);
         self.threads.join("apply");
+        self.hash.push(HashInput::Stop);
+        self.threads.join("hash");
         self.store.push(StoreInput::Stop);
         self.threads.join("store");
         self.handle.0.watch.stop();

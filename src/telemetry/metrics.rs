@@ -22,8 +22,8 @@ pub struct Sources {
     pub conns: Arc<ConnStats>,
     /// What the disk gate decided.
     pub gate: GateState,
-    /// Limit of connections.
-    pub connection_limit: u64,
+    /// Limits of connections by port.
+    pub connection_limits: Vec<(&'static str, u64)>,
     /// Bytes of rows waiting for the store above which proposals are refused.
     pub store_pending_limit: u64,
     /// Phases of a start in order; the last one is serving itself.
@@ -37,14 +37,21 @@ pub struct Sources {
 /// Outcome of the disk gate.
 #[derive(Debug, Clone)]
 pub struct GateState {
-    /// State as a label.
-    pub state: &'static str,
+    /// What is known now.
+    pub reading: Arc<Mutex<GateReading>>,
     /// All states that there are.
     pub states: Vec<&'static str>,
-    /// Measured p99 in seconds, if there was a measurement.
-    pub p99_seconds: Option<f64>,
     /// The limit in seconds.
     pub limit_seconds: f64,
+}
+
+/// What is known of the disk; the running node may settle what the gate left open.
+#[derive(Debug, Clone, Copy)]
+pub struct GateReading {
+    /// State as a label.
+    pub state: &'static str,
+    /// Measured p99 in seconds, if there was a measurement.
+    pub p99_seconds: Option<f64>,
 }
 
 /// State of the machine, sampled at a scrape. Implemented by whoever knows the machine.
@@ -68,6 +75,11 @@ pub struct StateSample {
     pub refused: u64,
     /// Whether the node is ready.
     pub ready: bool,
+    /// Certificates in use.
+    pub certificates: Vec<CertificateSample>,
+    /// Listeners with TLS, and whether the files on disk are not the ones in use because they do not
+    /// fit.
+    pub tls_files_rejected: Vec<(&'static str, bool)>,
     /// How the disk does against its verdict; `None` where nobody asks.
     pub drift: Option<DriftSample>,
 }
@@ -79,6 +91,19 @@ pub struct DriftSample {
     pub p99_seconds: Option<f64>,
     /// What they are compared with, and whether they are too slow for it.
     pub against: [(&'static str, bool); 2],
+}
+
+/// Validity of one certificate, seconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub struct CertificateSample {
+    /// `client` (and metrics) or `peer`.
+    pub listener: &'static str,
+    /// `server`, `client` or `ca`.
+    pub cert: &'static str,
+    /// Begin of its validity.
+    pub issued: i64,
+    /// End of its validity.
+    pub expires: i64,
 }
 
 /// One sample of the node's state.
@@ -131,6 +156,10 @@ pub struct WatchSample {
     pub watchers: u64,
     /// Watchers that read history or wait for their client.
     pub slow: u64,
+    /// Watchers that wait for their client.
+    pub blocked: u64,
+    /// Events that wait to be sent.
+    pub pending: u64,
     /// Events handed out since the start.
     pub events: u64,
     /// Watchers that could not keep up, since the start.

@@ -5,6 +5,7 @@
 
 pub mod clock;
 mod collect;
+pub mod doubling;
 pub mod exposition;
 pub mod families;
 pub mod histogram;
@@ -12,6 +13,7 @@ pub mod io;
 pub mod logging;
 pub mod metrics;
 pub mod node_metrics;
+pub mod peer_stats;
 pub mod pending;
 pub mod process;
 pub mod raft_log;

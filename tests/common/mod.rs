@@ -13,6 +13,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests own their clocks, threads and files")]
 
 mod clients;
+pub mod cluster;
 mod etcdctl;
 mod http;
 mod load;
@@ -20,6 +21,7 @@ mod loop_fs;
 mod needs;
 mod network;
 mod node;
+mod pki;
 mod ports;
 mod process;
 mod strace;
@@ -27,6 +29,7 @@ mod tools;
 mod wal;
 
 pub use clients::{Clients, decode, event, key_value};
+pub use cluster::Cluster;
 pub use etcdctl::{Etcdctl, Output};
 pub use http::http_get;
 pub use load::{Load, Shape};
@@ -34,6 +37,7 @@ pub use loop_fs::LoopFs;
 pub use needs::{number, require_root, skip};
 pub use network::own_network;
 pub use node::{Launch, Node, Program};
+pub use pki::{Authority, Cert, Identity};
 pub use ports::free_port;
 pub use process::{Ended, Process, assay, bare, run};
 pub use strace::Strace;

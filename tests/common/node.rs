@@ -36,10 +36,12 @@ pub enum Program {
 pub struct Launch {
     program: Program,
     data_dir: Option<PathBuf>,
+    ports: Option<[u16; 3]>,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     wrapper: Vec<OsString>,
     disk_gate: &'static str,
+    tls: [bool; 3],
 }
 
 impl Launch {
@@ -47,10 +49,12 @@ impl Launch {
         Self {
             program,
             data_dir: None,
+            ports: None,
             args: Vec::new(),
             env: Vec::new(),
             wrapper: Vec::new(),
             disk_gate: "off",
+            tls: [false; 3],
         }
     }
 
@@ -92,6 +96,20 @@ impl Launch {
         self
     }
 
+    /// Which of the client, peer and metrics ports have `https` URLs.
+    #[must_use]
+    pub fn tls(mut self, tls: [bool; 3]) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// Ports for clients, peers and metrics, known before the start.
+    #[must_use]
+    pub fn ports(mut self, ports: [u16; 3]) -> Self {
+        self.ports = Some(ports);
+        self
+    }
+
     /// One more flag.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
@@ -124,15 +142,21 @@ impl Launch {
     pub fn spawn(self) -> Node {
         let home = tempfile::Builder::new().prefix("assay-test-").tempdir().expect("temp dir");
         let data_dir = self.data_dir.clone().unwrap_or_else(|| home.path().join("data"));
-        let ports = [free_port(), free_port(), free_port()];
+        let ports = self.ports.unwrap_or_else(|| [free_port(), free_port(), free_port()]);
         let log = home.path().join("log");
         let child = launch(&self, &data_dir, ports, &log);
         Node { launch: self, home, data_dir, ports, log, child, starts: 1 }
     }
 }
 
+/// `http://127.0.0.1:PORT` or the same with TLS.
+fn url(tls: bool, port: u16) -> String {
+    format!("{}://127.0.0.1:{port}", if tls { "https" } else { "http" })
+}
+
 fn launch(launch: &Launch, data_dir: &Path, ports: [u16; 3], log: &Path) -> Child {
-    let [client, peer, metrics] = ports.map(|port| format!("http://127.0.0.1:{port}"));
+    let url = |at: usize| url(launch.tls[at], ports[at]);
+    let (client, peer, metrics) = (url(0), url(1), url(2));
     let program = match &launch.program {
         Program::Assay => PathBuf::from(env!("CARGO_BIN_EXE_assay")),
         Program::Etcd(path) => path.clone(),
@@ -172,19 +196,19 @@ pub struct Node {
 }
 
 impl Node {
-    /// `http://127.0.0.1:PORT` for clients.
+    /// `http://127.0.0.1:PORT` (or `https`) for clients.
     pub fn client_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports[0])
+        url(self.launch.tls[0], self.ports[0])
     }
 
-    /// `http://127.0.0.1:PORT` for peers.
+    /// `http://127.0.0.1:PORT` (or `https`) for peers.
     pub fn peer_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports[1])
+        url(self.launch.tls[1], self.ports[1])
     }
 
-    /// `http://127.0.0.1:PORT` of `/metrics`.
+    /// `http://127.0.0.1:PORT` (or `https`) of `/metrics`.
     pub fn metrics_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports[2])
+        url(self.launch.tls[2], self.ports[2])
     }
 
     /// Ports for clients, peers and metrics.

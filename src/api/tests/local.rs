@@ -8,7 +8,7 @@ use crate::machine::{
     Alarm, Answer, Applied, Machine, MachineOptions, Members, ReadError, Reader, Sizes, TxnAnswer,
 };
 use crate::mvcc::{HashKv, RangeQuery, RangeResult};
-use crate::node::{Identity, RaftStatus, Refused};
+use crate::node::{Changed, Identity, MemberOp, RaftStatus, Refused};
 use crate::proto::etcdserverpb::{InternalRaftRequest, RequestHeader, TxnRequest};
 use crate::store;
 use parking_lot::Mutex;
@@ -147,6 +147,17 @@ impl Node for Local {
             machine.1.commit(batch).unwrap();
         }
         Ok(())
+    }
+
+    async fn move_leader(&self, to: u64) -> Result<(), Refused> {
+        match self.members().get(to) {
+            Some(member) if !member.is_learner => Ok(()),
+            _ => Err(Refused::BadTransferee),
+        }
+    }
+
+    async fn change_members(&self, _: MemberOp) -> Result<Changed, Refused> {
+        Err(Refused::NotEnoughStarted)
     }
 
     fn range(&self, query: &RangeQuery) -> Result<RangeResult, ReadError> {

@@ -73,14 +73,18 @@ async fn what_is_missing_says_so() {
     assert_eq!(said(&unknown), (Code::Unknown, "etcdserver: unknown method"));
     let bad = client.move_leader(MoveLeaderRequest { target_id: 1 }).await.unwrap_err();
     assert_eq!(said(&bad), (Code::FailedPrecondition, "etcdserver: bad leader transferee"));
-    api.node.state.leader.store(0, SeqCst);
-    let bad = client.move_leader(MoveLeaderRequest { target_id: 1 }).await.unwrap_err();
-    assert_eq!(said(&bad), (Code::FailedPrecondition, "etcdserver: not leader"));
 
     let mut cluster = ClusterClient::new(api.channel().await);
-    let add = cluster.member_add(MemberAddRequest::default()).await.unwrap_err();
-    assert_eq!(add.code(), Code::Unimplemented);
-    assert!(add.message().contains("MemberList works"));
+    for peer_ur_ls in [vec![], vec!["localhost:1".into()], vec!["http://localhost:1/path".into()]] {
+        let add = MemberAddRequest { peer_ur_ls, is_learner: false };
+        let add = cluster.member_add(add).await.unwrap_err();
+        let text = "etcdserver: given member URLs are invalid";
+        assert_eq!(said(&add), (Code::InvalidArgument, text));
+    }
+    let add = MemberAddRequest { peer_ur_ls: vec!["http://localhost:1".into()], is_learner: true };
+    let add = cluster.member_add(add).await.unwrap_err();
+    let text = "etcdserver: re-configuration failed due to not enough started members";
+    assert_eq!(said(&add), (Code::Unknown, text));
     let mut auth = AuthClient::new(api.channel().await);
     let enable = auth.auth_enable(AuthEnableRequest {}).await.unwrap_err();
     assert_eq!(enable.code(), Code::Unimplemented);

@@ -21,9 +21,9 @@ families! {
         "Age of the oldest file operation that has not ended, 0 if none runs.";
 
     GATE_STATE Gauge, Flag, "assay_disk_gate_state" ["state"]
-        "What the disk gate decided at the start: 1 for one state, 0 for all others.";
+        "What the disk gate decided, or the log's syncs since: 1 for one state, 0 for all others.";
     GATE_P99 Gauge, Seconds, "assay_disk_gate_p99_seconds" []
-        "Sync p99 that the disk gate measured; absent if it did not measure.";
+        "Sync p99 that the disk gate or the running log measured; absent if neither did.";
     GATE_LIMIT Gauge, Seconds, "assay_disk_gate_limit_seconds" []
         "Sync p99 above which the disk gate refuses a disk.";
 
@@ -38,6 +38,8 @@ families! {
         "Free inodes of the file system that holds the data.";
     SPACE_REFUSED Gauge, Flag, "assay_fs_reserve_reached" []
         "Whether client writes are refused because free space is below the reserve.";
+    SPACE_REFUSALS Counter, Count, "assay_fs_refused_requests_total" []
+        "Requests refused because free space is below the reserve.";
 
     STAGE Histogram(DISK_EDGES), Seconds, "assay_proposal_stage_duration_seconds" ["stage"]
         "Time of each stage of a proposal on its way through the node.";
@@ -71,19 +73,29 @@ families! {
         "Rows waiting for the store above which proposals are refused.";
 
     LEASES Gauge, Count, "assay_leases" [] "Leases that exist.";
+    WATCH_BLOCKED Gauge, Count, "assay_watch_blocked" []
+        "Watches that wait for their client to take what was sent.";
     WATCH_FELL_BEHIND Counter, Count, "assay_watch_fell_behind_total" []
         "Watches that could not keep up and went back to reading history.";
     WATCH_COMPACTED Counter, Count, "assay_watch_compacted_total" []
         "Watches cancelled because their revision was compacted.";
 
     CONNECTIONS Gauge, Count, "assay_connections" ["port"] "Open connections.";
-    CONNECTION_LIMIT Gauge, Count, "assay_connection_limit" []
-        "Connections of all ports above which new ones are refused.";
+    CONNECTION_LIMIT Gauge, Count, "assay_connection_limit" ["port"]
+        "Connections of a kind of port above which new ones are refused.";
     ACCEPTED Counter, Count, "assay_connections_accepted_total" [] "Connections accepted.";
     REFUSED Counter, Count, "assay_connections_refused_total" []
         "Connections closed at once because the limit was reached.";
     CLOSED Counter, Count, "assay_connections_closed_total" ["port", "reason"]
         "Connections ended, by reason.";
+    TLS_EXPIRES Gauge, UnixTime, "assay_tls_cert_expiry_timestamp_seconds" ["cert", "listener"]
+        "End of the validity of each certificate in use; of a chain, the end of its weakest link.";
+    TLS_ISSUED Gauge, UnixTime, "assay_tls_cert_issued_timestamp_seconds" ["cert", "listener"]
+        "Begin of the validity of each certificate in use.";
+    TLS_REJECTED Gauge, Flag, "assay_tls_files_rejected" ["listener"]
+        "Whether the certificate files on disk do not fit, so that older ones are in use.";
+    TLS_FAILURES Counter, Count, "assay_tls_handshake_failures_total" ["port", "reason"]
+        "TLS handshakes that failed, by reason.";
     ACCEPT_FAILED Counter, Count, "assay_connection_accept_failures_total" ["port"]
         "Failures to accept a connection.";
 }

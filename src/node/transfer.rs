@@ -1,0 +1,59 @@
+//! Handing leadership over: when asked to, and before a stop.
+
+use super::handle::{Handle, Refused};
+use super::input::NodeInput;
+use std::time::Duration;
+
+/// How often the outcome is looked at.
+const POLL: Duration = Duration::from_millis(5);
+
+impl Handle {
+    /// Hands leadership to this member and waits until it leads.
+    ///
+    /// # Errors
+    /// [`Refused::NotLeader`], [`Refused::BadTransferee`], or [`Refused::TransferTimeout`] after an
+    /// election timeout.
+    pub async fn move_leader(&self, to: u64) -> Result<(), Refused> {
+        if !self.raft().is_leader {
+            return Err(Refused::NotLeader);
+        }
+        if self.reader().members().get(to).is_none_or(|member| member.is_learner) {
+            return Err(Refused::BadTransferee);
+        }
+        if to == self.identity().member_id {
+            return Ok(());
+        }
+        self.0.node.push(NodeInput::TransferLeader(to));
+        match self.wait_for_leader(|leader| leader == to).await {
+            true => Ok(()),
+            false => Err(Refused::TransferTimeout),
+        }
+    }
+
+    /// Before a stop: hands leadership to the voter that has been connected longest, so that the
+    /// others need no election timeout to notice.
+    pub async fn hand_over(&self) {
+        let own = self.identity().member_id;
+        if !self.raft().is_leader {
+            return;
+        }
+        let members = self.reader().members();
+        let voters = members.iter().filter(|member| !member.is_learner && member.id != own);
+        let connected =
+            voters.filter_map(|member| Some((self.peers().connected_since(member.id)?, member.id)));
+        let Some((_, to)) = connected.min() else { return };
+        self.0.node.push(NodeInput::TransferLeader(to));
+        let done = self.wait_for_leader(|leader| leader != own && leader != 0).await;
+        tracing::info!(to = format!("{to:x}"), done, "handed leadership over before the stop");
+    }
+
+    async fn wait_for_leader(&self, found: impl Fn(u64) -> bool) -> bool {
+        let limit = Duration::from_millis(self.timing().election_ms);
+        let wait = async {
+            while !found(self.raft().leader) {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        tokio::time::timeout(limit, wait).await.is_ok()
+    }
+}

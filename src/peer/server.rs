@@ -1,0 +1,231 @@
+//! The service on the peer port.
+
+use super::identity::{FORMAT, Identity};
+use super::link::BATCH_MAX_BYTES;
+use super::{Address, Local, Peers};
+use crate::consensus::Wire;
+use crate::proto::peer as pb;
+use crate::proto::peer::peer_server::{self, PeerServer};
+use crate::telemetry::clock;
+use crate::telemetry::peer_stats::{PeerNumbers, PeerStats};
+use parking_lot::Mutex;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio_stream::Stream;
+use tonic::codec::Streaming;
+use tonic::{Request, Response, Status};
+
+/// Time for the first message of a stream.
+const FIRST_MESSAGE: Duration = Duration::from_secs(5);
+/// A refusal of the same kind is logged once in this time.
+const SAY_AGAIN_NS: u64 = 60_000_000_000;
+
+/// The service. It is served from the first moment, so that nobody waits for a member that starts;
+/// until [`Service::begin`] it says that it does.
+#[derive(Clone, Default)]
+pub struct Service(Arc<OnceLock<Inner>>);
+
+struct Inner {
+    peers: Peers,
+    own: Identity,
+    stats: Arc<PeerStats>,
+    local: Arc<dyn Local>,
+    /// The last refusal that was logged, and when.
+    said: Mutex<Option<(String, u64)>>,
+}
+
+impl Service {
+    /// As a gRPC service.
+    pub fn server(&self) -> PeerServer<Service> {
+        PeerServer::new(self.clone()).max_decoding_message_size(BATCH_MAX_BYTES)
+    }
+
+    /// From here on peers are served.
+    pub fn begin(&self, peers: &Peers, local: Arc<dyn Local>) {
+        // Begun twice it stays with the first node.
+        let _ = self.0.set(Inner {
+            peers: peers.clone(),
+            own: peers.own(),
+            stats: peers.stats().clone(),
+            local,
+            said: Mutex::default(),
+        });
+    }
+
+    fn inner(&self) -> Result<&Inner, Status> {
+        self.0.get().ok_or_else(|| Status::unavailable("this member is starting"))
+    }
+}
+
+impl Inner {
+    /// Who speaks, if it is one of us.
+    fn known(&self, said: Option<&pb::Identity>) -> Result<u64, Status> {
+        let from = match self.own.check(said) {
+            Ok(from) => from,
+            Err(text) => {
+                self.say(&text);
+                return Err(Status::failed_precondition(text));
+            }
+        };
+        if self.local.is_removed(from) {
+            let text = removed(from, self.own.cluster_id);
+            self.say(&text);
+            return Err(Status::permission_denied(text));
+        }
+        Ok(from)
+    }
+
+    fn say(&self, text: &str) {
+        let now = clock::now_ns();
+        let mut said = self.said.lock();
+        let fresh = said
+            .as_ref()
+            .is_none_or(|(known, at)| known != text || now.saturating_sub(*at) > SAY_AGAIN_NS);
+        if fresh {
+            tracing::warn!("refused a connection on the peer port: {text}");
+            *said = Some((text.to_owned(), now));
+        }
+    }
+}
+
+/// What a removed member and its operator are told.
+fn removed(member: u64, cluster: u64) -> String {
+    format!(
+        "member {member:x} was removed from cluster {cluster:x}; add it again with `member add` and \
+         start it with an empty data directory and --initial-cluster-state=existing"
+    )
+}
+
+#[tonic::async_trait]
+impl peer_server::Peer for Service {
+    type MessagesStream = Incoming;
+
+    async fn messages(
+        &self,
+        request: Request<Streaming<pb::Batch>>,
+    ) -> Result<Response<Incoming>, Status> {
+        let inner = self.inner()?;
+        let mut batches = request.into_inner();
+        let first = tokio::time::timeout(FIRST_MESSAGE, batches.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("no first message"))??;
+        let identity = first.and_then(|batch| batch.identity);
+        let from = inner.known(identity.as_ref())?;
+        let urls = identity.map(|identity| identity.peer_urls).unwrap_or_default();
+        inner.peers.meet(&Address { id: from, urls }, &inner.local);
+        let mut stopping = inner.local.stopping();
+        Ok(Response::new(Incoming {
+            batches,
+            hello: Some(inner.own.to(from, Vec::new())),
+            from,
+            own: inner.own,
+            local: inner.local.clone(),
+            numbers: inner.stats.of(from),
+            stop: Box::pin(async move {
+                // An error means that the node is gone, which is an end as well.
+                let _ = stopping.wait_for(|stopping| *stopping).await;
+            }),
+        }))
+    }
+
+    async fn members(
+        &self,
+        _: Request<pb::MembersRequest>,
+    ) -> Result<Response<pb::MembersResponse>, Status> {
+        let inner = self.inner()?;
+        Ok(Response::new(pb::MembersResponse {
+            cluster_id: inner.own.cluster_id,
+            from: inner.own.member_id,
+            members: inner.local.members(),
+            removed: inner.local.removed(),
+            format: FORMAT,
+        }))
+    }
+
+    async fn call(
+        &self,
+        request: Request<pb::CallRequest>,
+    ) -> Result<Response<pb::CallResponse>, Status> {
+        let request = request.into_inner();
+        let inner = self.inner()?;
+        inner.known(request.identity.as_ref())?;
+        let what = request.what.ok_or_else(|| {
+            Status::unimplemented("a request that this version does not know; upgrade this member")
+        })?;
+        Ok(Response::new(inner.local.call(what).await))
+    }
+}
+
+/// Reads the messages of one peer while it is polled for notes.
+pub struct Incoming {
+    batches: Streaming<pb::Batch>,
+    hello: Option<pb::Identity>,
+    from: u64,
+    own: Identity,
+    local: Arc<dyn Local>,
+    numbers: Arc<PeerNumbers>,
+    stop: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Incoming {
+    /// Takes in the messages of a batch.
+    fn take(&self, batch: pb::Batch) -> Result<(), Status> {
+        if self.local.is_removed(self.from) {
+            // It may not have been told by the log: nobody sends to it any more.
+            return Err(Status::permission_denied(removed(self.from, self.own.cluster_id)));
+        }
+        let mut wires = Vec::with_capacity(batch.messages.len());
+        for bytes in batch.messages {
+            PeerNumbers::add(&self.numbers.received_bytes, bytes.len() as u64);
+            let wire =
+                Wire::decode(bytes).map_err(|error| error.to_string()).and_then(|wire| {
+                    match (wire.from(), wire.to()) == (self.from, self.own.member_id) {
+                        true => Ok(wire),
+                        false => Err("a message of another sender or for another receiver".into()),
+                    }
+                });
+            match wire {
+                Ok(wire) => wires.push(wire),
+                Err(text) => {
+                    PeerNumbers::add(&self.numbers.received_failures, 1);
+                    tracing::warn!(peer = format!("{:x}", self.from), "{text}; disconnecting");
+                    return Err(Status::invalid_argument(text));
+                }
+            }
+        }
+        if !wires.is_empty() {
+            let dropped = self.local.wires(wires);
+            PeerNumbers::add(&self.numbers.received_failures, dropped as u64);
+        }
+        Ok(())
+    }
+}
+
+impl Stream for Incoming {
+    type Item = Result<pb::Note, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(identity) = self.hello.take() {
+            return Poll::Ready(Some(Ok(pb::Note { identity: Some(identity), pong: 0 })));
+        }
+        if self.stop.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        loop {
+            let batch = match Pin::new(&mut self.batches).poll_next(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
+                Poll::Ready(Some(Ok(batch))) => batch,
+            };
+            let ping = batch.ping;
+            if let Err(status) = self.take(batch) {
+                return Poll::Ready(Some(Err(status)));
+            }
+            if ping != 0 {
+                return Poll::Ready(Some(Ok(pb::Note { identity: None, pong: ping })));
+            }
+        }
+    }
+}

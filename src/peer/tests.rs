@@ -1,0 +1,288 @@
+//! Queues, handshakes and links against a real service on a loopback port.
+
+use super::identity::Identity;
+use super::queue::Queue;
+use super::{Address, Answering, Dialer, Local, Peers, Service};
+use crate::consensus::{NodeId, Wire, WireKind};
+use crate::edge;
+use crate::proto::peer as pb;
+use crate::telemetry::peer_stats::{PeerNumbers, PeerStats};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use prost::Message as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_stream::StreamExt;
+
+/// A message as the wire has it; numbers as in `consensus::wire`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Raw {
+    #[prost(int32, tag = "1")]
+    kind: i32,
+    #[prost(uint64, tag = "2")]
+    to: u64,
+    #[prost(uint64, tag = "3")]
+    from: u64,
+    #[prost(uint64, tag = "4")]
+    term: u64,
+    #[prost(message, repeated, tag = "7")]
+    entries: Vec<RawEntry>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RawEntry {
+    #[prost(uint64, tag = "2")]
+    term: u64,
+    #[prost(uint64, tag = "3")]
+    index: u64,
+    #[prost(bytes = "bytes", tag = "4")]
+    data: Bytes,
+}
+
+const APPEND: i32 = 3;
+const HEARTBEAT: i32 = 8;
+
+fn heartbeat(from: u64, to: u64, term: u64) -> Wire {
+    let raw = Raw { kind: HEARTBEAT, to, from, term, entries: Vec::new() };
+    Wire::decode(raw.encode_to_vec().into()).expect("a heartbeat")
+}
+
+fn append(from: u64, to: u64, bytes: usize) -> Wire {
+    let entries = vec![RawEntry { term: 1, index: 1, data: vec![7; bytes].into() }];
+    let raw = Raw { kind: APPEND, to, from, term: 1, entries };
+    Wire::decode(raw.encode_to_vec().into()).expect("an append")
+}
+
+/// A node that remembers what it was told.
+struct Told {
+    wires: Mutex<Vec<Wire>>,
+    unreachable: Mutex<Vec<NodeId>>,
+    removed: Mutex<Vec<NodeId>>,
+    we_are_removed: watch::Sender<bool>,
+    arrived: watch::Sender<usize>,
+    stop: watch::Sender<bool>,
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Told {
+            wires: Mutex::default(),
+            unreachable: Mutex::default(),
+            removed: Mutex::default(),
+            we_are_removed: watch::channel(false).0,
+            arrived: watch::channel(0).0,
+            stop: watch::channel(false).0,
+        }
+    }
+}
+
+impl Local for Told {
+    fn wires(&self, wires: Vec<Wire>) -> usize {
+        let count = wires.len();
+        self.wires.lock().extend(wires);
+        self.arrived.send_modify(|arrived| *arrived += count);
+        0
+    }
+
+    fn unreachable(&self, id: NodeId) {
+        self.unreachable.lock().push(id);
+    }
+
+    fn members(&self) -> Vec<pb::Member> {
+        vec![pb::Member { id: 2, name: "b".into(), ..pb::Member::default() }]
+    }
+
+    fn removed(&self) -> Vec<NodeId> {
+        self.removed.lock().clone()
+    }
+
+    fn is_removed(&self, id: NodeId) -> bool {
+        self.removed.lock().contains(&id)
+    }
+
+    fn we_are_removed(&self) {
+        self.we_are_removed.send_replace(true);
+    }
+
+    fn call(&self, _: pb::call_request::What) -> Answering {
+        Box::pin(async { pb::CallResponse { refused: 7, ..pb::CallResponse::default() } })
+    }
+
+    fn stopping(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+}
+
+/// Longer than anything here takes on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Member 2 of `cluster_id`, served on a port of its own.
+struct Served {
+    edge: edge::Edge,
+    told: Arc<Told>,
+    url: String,
+}
+
+fn serve(cluster_id: u64) -> Served {
+    let options = edge::Options {
+        runtimes: 1,
+        limits: edge::Limits::default(),
+        observer: Arc::new(edge::NoObserver),
+    };
+    let edge = edge::Edge::start(options).expect("edge");
+    let url = "http://127.0.0.1:0".to_string();
+    let spec =
+        edge::Spec { flag: "listen-peer-urls", url, port: edge::Port::Peer, reuse_port: false };
+    let bound = edge::bind(&spec).expect("bind");
+    let url = format!("http://{}", bound.local_addr().expect("an address"));
+    let told = Arc::new(Told::default());
+    let peers = Peers::new(
+        Identity { cluster_id, member_id: 2 },
+        vec![url.clone()],
+        Vec::new(),
+        Arc::new(PeerStats::default()),
+        Dialer::default(),
+    );
+    let service = Service::default();
+    edge.serve(vec![bound], |_, _| edge::Routes {
+        rpc: Some(service.server()),
+        http: axum::Router::new(),
+    });
+    service.begin(&peers, told.clone());
+    Served { edge, told, url }
+}
+
+/// Member 1 of cluster 9 with a link to member 2.
+fn member_one(served: &Served) -> (Peers, Arc<Told>) {
+    let told = Arc::new(Told::default());
+    let peers = Peers::new(
+        Identity { cluster_id: 9, member_id: 1 },
+        Vec::new(),
+        served.edge.runtimes().to_vec(),
+        Arc::new(PeerStats::default()),
+        Dialer::default(),
+    );
+    let local: Arc<dyn Local> = told.clone();
+    peers.set(&[Address { id: 2, urls: vec![served.url.clone()] }], |_| false, &local);
+    (peers, told)
+}
+
+async fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let poll = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, poll).await.unwrap_or_else(|_| panic!("not in time: {what}"));
+}
+
+#[tokio::test]
+async fn messages_arrive_in_order_and_the_round_trip_is_measured() {
+    let served = serve(9);
+    let (peers, _) = member_one(&served);
+    wait_until("connected", || peers.connected_since(2).is_some()).await;
+    for term in 1..=500 {
+        peers.send(vec![heartbeat(1, 2, term)]);
+    }
+    let mut arrived = served.told.arrived.subscribe();
+    tokio::time::timeout(LIMIT, arrived.wait_for(|n| *n == 500))
+        .await
+        .expect("in time")
+        .expect("n");
+    let terms: Vec<u64> = served.told.wires.lock().iter().map(Wire::term).collect();
+    assert_eq!(terms, (1..=500).collect::<Vec<u64>>());
+    let numbers = peers.stats().of(2);
+    assert!(numbers.sent_bytes.load(Relaxed) > 0);
+    wait_until("a pong", || numbers.round_trip.snapshot().count > 0).await;
+    let answer = peers.call(2, pb::call_request::What::LeaseRenew(1)).await.expect("an answer");
+    assert_eq!(answer.refused, 7);
+}
+
+#[tokio::test]
+async fn a_member_of_another_cluster_is_refused() {
+    let served = serve(8);
+    let (peers, _) = member_one(&served);
+    let service_said =
+        super::ask(&Dialer::default(), &[served.url.clone()]).await.expect("anybody may ask");
+    assert_eq!((service_said.cluster_id, service_said.members.len()), (8, 1));
+    peers.send(vec![heartbeat(1, 2, 1)]);
+    // Two tries lie at least this far apart; neither may have connected.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(peers.connected_since(2), None);
+    assert!(served.told.wires.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_removed_member_is_told_so_in_the_middle_of_a_stream() {
+    let served = serve(9);
+    let (peers, told) = member_one(&served);
+    wait_until("connected", || peers.connected_since(2).is_some()).await;
+    served.told.removed.lock().push(1);
+    let mut removed = told.we_are_removed.subscribe();
+    peers.send(vec![heartbeat(1, 2, 1)]);
+    tokio::time::timeout(LIMIT, removed.wait_for(|removed| *removed))
+        .await
+        .expect("in time")
+        .expect("told");
+    assert!(served.told.wires.lock().is_empty(), "a removed member is not listened to");
+}
+
+#[tokio::test]
+async fn a_peer_that_stops_is_reported() {
+    let served = serve(9);
+    let (peers, told) = member_one(&served);
+    wait_until("connected", || peers.connected_since(2).is_some()).await;
+    served.told.stop.send_replace(true);
+    wait_until("lost", || told.unreachable.lock().contains(&2)).await;
+    assert_eq!(peers.stats().of(2).disconnected.load(Relaxed), 1);
+}
+
+#[test]
+fn identities_that_do_not_fit_say_what_to_do() {
+    let own = Identity { cluster_id: 9, member_id: 2 };
+    let good = Identity { cluster_id: 9, member_id: 1 }.to(2, Vec::new());
+    assert_eq!(own.check(Some(&good)), Ok(1));
+    let wrong = [
+        (pb::Identity { cluster_id: 8, ..good.clone() }, "--initial-cluster-token"),
+        (pb::Identity { to: 3, ..good.clone() }, "check the peer URLs"),
+        (pb::Identity { from: 2, ..good.clone() }, "its own data directory"),
+        (pb::Identity { format: 0, ..good }, "upgrade"),
+    ];
+    for (said, text) in wrong {
+        let refused = own.check(Some(&said)).expect_err("refused");
+        assert!(refused.contains(text), "{refused}");
+    }
+    assert!(own.check(None).is_err());
+}
+
+#[tokio::test]
+async fn a_full_queue_drops_entries_and_lets_heartbeats_overtake() {
+    let queue = Arc::new(Queue::default());
+    assert_eq!(queue.offer(vec![heartbeat(1, 2, 1)]), 1, "no connection");
+    let numbers = Arc::new(PeerNumbers::default());
+    let hello = Identity { cluster_id: 9, member_id: 1 }.to(2, Vec::new());
+    let mut first = queue.open(hello.clone(), numbers.clone());
+    assert!(first.next().await.expect("hello").identity.is_some());
+    let mut dropped = 0;
+    for _ in 0..12 {
+        dropped += queue.offer(vec![append(1, 2, 1 << 20)]);
+    }
+    // 8 MiB hold seven messages of a megabyte and their fields.
+    assert_eq!(dropped, 5);
+    let small = heartbeat(1, 2, 1);
+    let room = queue.offer(vec![small.clone()]);
+    assert_eq!(room, 0, "there is room for a small one");
+    let batch = first.next().await.expect("a batch");
+    let kinds: Vec<WireKind> =
+        batch.messages.into_iter().map(|m| Wire::decode(m).expect("message").kind()).collect();
+    assert_eq!(kinds, [WireKind::Heartbeat, WireKind::Append]);
+    // A new connection: the stream of the old one must not take its messages.
+    assert_eq!(queue.close(), 6);
+    let mut second = queue.open(hello, numbers);
+    queue.offer(vec![small]);
+    assert!(first.next().await.is_none());
+    assert!(second.next().await.expect("hello").identity.is_some());
+    assert_eq!(second.next().await.expect("a batch").messages.len(), 1);
+}

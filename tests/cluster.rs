@@ -1,0 +1,11 @@
+//! Clusters of real processes on loopback ports.
+#![allow(clippy::disallowed_methods, reason = "tests own their clocks and threads")]
+
+mod common;
+
+#[path = "cluster/basics.rs"]
+mod basics;
+#[path = "cluster/faults.rs"]
+mod faults;
+#[path = "cluster/members.rs"]
+mod members;
