@@ -20,6 +20,8 @@ mod ports;
 mod run;
 #[path = "main/service.rs"]
 mod service;
+#[path = "main/settle.rs"]
+mod settle;
 #[path = "main/signals.rs"]
 mod signals;
 #[path = "main/text.rs"]

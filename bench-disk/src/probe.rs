@@ -377,3 +377,6 @@ fn measured(run: &Run, judgement: &Judgement, profile: &Profile) -> Option<Measu
         course: distribution::course(&run.latencies, &run.finished),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,7 @@ mod tests;
 mod txn;
 mod write;
 
-pub use compact::{Compaction, Dropped, Step};
+pub use compact::{Compaction, Dropped, HashJob, Step};
 pub use event::{Event, EventBatch, EventKind};
 pub use hash::{HashKv, KvHasher, hash_kv};
 pub use key_index::{Charge, KeyIndex, Live, Put as IndexPut, SharedIndex};

@@ -329,6 +329,7 @@ impl Loop {
         match change {
             LeaseChange::Granted { id, ttl } => {
                 metrics.leases_granted.fetch_add(1, Relaxed);
+                metrics.lease_ttls.record_milli(ttl.unsigned_abs().saturating_mul(1_000));
                 self.driver.clock.granted(id, ttl, now);
             }
             LeaseChange::Revoked { id } => {

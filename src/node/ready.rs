@@ -1,7 +1,7 @@
 //! The end of a start and the way of a stop.
 
 use super::handle::{Handle, Phase, Refused};
-use super::input::{ApplyInput, NodeInput, StoreInput, WalInput};
+use super::input::{ApplyInput, HashInput, NodeInput, StoreInput, WalInput};
 use super::start::Node;
 use crate::config::{CLUSTER_VERSION, Config};
 use crate::proto::etcdserverpb::InternalRaftRequest;
@@ -82,6 +82,8 @@ impl Node {
         self.threads.join("wal");
         self.apply.push(ApplyInput::Stop);
         self.threads.join("apply");
+        self.hash.push(HashInput::Stop);
+        self.threads.join("hash");
         self.store.push(StoreInput::Stop);
         self.threads.join("store");
         self.handle.0.watch.stop();

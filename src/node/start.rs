@@ -6,7 +6,8 @@ use super::convert;
 use super::data_dir::{DataDir, DirError, Format};
 use super::driver::Driver;
 use super::handle::{Handle, Identity, Inner, Phase, Waiting};
-use super::input::{ApplyInput, NodeInput, StoreInput, WalInput};
+use super::hash_thread::HashThread;
+use super::input::{ApplyInput, HashInput, NodeInput, StoreInput, WalInput};
 use super::lane::Lane;
 use super::local::NodeLocal;
 use super::progress::Progress;
@@ -88,6 +89,7 @@ pub struct Node {
     pub(super) wal: Arc<Lane<WalInput>>,
     pub(super) apply: Arc<Lane<ApplyInput>>,
     pub(super) store: Arc<Lane<StoreInput>>,
+    pub(super) hash: Arc<Lane<HashInput>>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) dir: DataDir,
 }
@@ -152,11 +154,11 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             wal_dir.display()
         )));
     }
-    if config.paths.wal_dir_explicit {
-        dir.lock_also(wal_dir)?;
-    }
     if has_log {
         check_identity(&dir, wal_dir, identity, wal::identity(&*disk, wal_dir)?)?;
+    }
+    if config.paths.wal_dir_explicit {
+        dir.lock_also(wal_dir)?;
     }
     // A directory without this file counts as somebody else's.
     if dir.format.is_none() {
@@ -270,6 +272,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     let wal_lane: Arc<Lane<WalInput>> = Arc::default();
     let apply: Arc<Lane<ApplyInput>> = Arc::default();
     let store_lane: Arc<Lane<StoreInput>> = Arc::default();
+    let hash: Arc<Lane<HashInput>> = Arc::default();
     let credit: Arc<AtomicUsize> = Arc::default();
     let stop = Arc::new(AtomicBool::new(false));
     let watch = Arc::new(WatchLane::default());
@@ -341,6 +344,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         queue: apply.clone(),
         node: node.clone(),
         store: store_lane.clone(),
+        hash: hash.clone(),
         watch,
         answers: answers.clone(),
         metrics: metrics.clone(),
@@ -349,6 +353,8 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         compaction_pause: config.timing.compaction_pause,
     };
     apply_thread.members_changed();
+    let hash_thread = HashThread { queue: hash.clone(), apply: apply.clone(), stop: stop.clone() };
+    threads.start("hash", move || hash_thread.run())?;
     threads.start("apply", move || apply_thread.run())?;
     let wal_thread = WalThread {
         wal: log,
@@ -379,6 +385,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         wal: wal_lane,
         apply,
         store: store_lane,
+        hash,
         stop,
         dir,
     })

@@ -80,7 +80,8 @@ async fn a_node_records_what_a_disk_probe_replays() {
     let port = node.ports()[2];
     let _held = load::everything(&node.client_url()).await;
     let before = get(port, "/metrics");
-    let vars: serde_json::Value = serde_json::from_str(&get(port, "/debug/vars")).expect("JSON");
+    let vars: serde_json::Value =
+        serde_json::from_str(&get(node.ports()[0], "/debug/vars")).expect("JSON");
     let after = get(port, "/metrics");
     let mix: Recorded =
         serde_json::from_value(vars[recorded::KEY].clone()).expect("a recorded mix");
@@ -113,6 +114,9 @@ fn values(text: &str) {
         ("etcd_debugging_mvcc_watcher_total".into(), 1.0),
         ("etcd_debugging_lease_granted_total".into(), 2.0),
         ("assay_leases".into(), 1.0),
+        ("etcd_debugging_lease_ttl_total_count".into(), 2.0),
+        ("etcd_debugging_mvcc_pending_events_total".into(), 0.0),
+        ("etcd_server_range_duration_seconds_count{success=\"true\"}".into(), 1.0),
         ("assay_cluster_voters".into(), 1.0),
         ("assay_leader_changes_total{cause=\"start\"}".into(), 1.0),
         ("assay_disk_gate_state{state=\"off\"}".into(), 1.0),
