@@ -80,7 +80,8 @@ async fn a_node_records_what_a_disk_probe_replays() {
     let port = node.ports()[2];
     let _held = load::everything(&node.client_url()).await;
     let before = get(port, "/metrics");
-    let vars: serde_json::Value = serde_json::from_str(&get(port, "/debug/vars")).expect("JSON");
+    let vars: serde_json::Value =
+        serde_json::from_str(&get(node.ports()[0], "/debug/vars")).expect("JSON");
     let after = get(port, "/metrics");
     let mix: Recorded =
         serde_json::from_value(vars[recorded::KEY].clone()).expect("a recorded mix");
