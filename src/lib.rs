@@ -23,5 +23,6 @@ pub mod peer;
 pub mod node;
 
 pub mod admin;
-pub mod api;
 pub mod edge;
+
+pub mod api;

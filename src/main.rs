@@ -1,24 +1,35 @@
 //! The `assay` program: flags, disk gate, start, signals, end.
 //!
 //! ```text
-//! flags ─► log ─► disk gate ─► metrics listener ─► data directory ─► node ─► client listener
+//! flags ─► log ─► signals ─► paths and ports ─► disk gate ─► listeners ─► data directory ─► node ─► clients
 //! ```
 
+#[path = "main/drift.rs"]
+mod drift;
 #[path = "main/gate.rs"]
 mod gate;
 #[path = "main/glue.rs"]
 mod glue;
 #[path = "main/observe.rs"]
 mod observe;
+#[path = "main/places.rs"]
+mod places;
+#[path = "main/ports.rs"]
+mod ports;
 #[path = "main/run.rs"]
 mod run;
 #[path = "main/service.rs"]
 mod service;
+#[path = "main/signals.rs"]
+mod signals;
 #[path = "main/text.rs"]
 mod text;
+#[path = "main/tls.rs"]
+mod tls;
 
-use assay::config::{Config, Parsed, parse};
+use assay::config::{Config, ConfigError, Parsed, parse};
 use assay::telemetry::logging;
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,21 +42,25 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const FLUSH: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    let mut words = std::env::args();
+    let mut words = std::env::args_os();
     let program = words.next().unwrap_or_default();
     let program = Path::new(&program).file_name().and_then(|name| name.to_str()).unwrap_or("assay");
-    let words: Vec<String> = words.collect();
-    let (raw, notes) = match parse(&words, &mut std::env::vars()) {
-        Ok(Parsed::Help) => {
+    let words: Result<Vec<String>, ConfigError> = words.map(as_text).collect();
+    let parsed = words.and_then(|words| Ok((parse(&words, &mut variables()?.into_iter())?, words)));
+    let (parsed, words) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return usage(&error),
+    };
+    let (raw, notes) = match parsed {
+        Parsed::Help => {
             text::say(&text::help());
             return ExitCode::SUCCESS;
         }
-        Ok(Parsed::Version) => {
+        Parsed::Version => {
             text::say(&text::version());
             return ExitCode::SUCCESS;
         }
-        Ok(Parsed::Start { raw, notes }) => (raw, notes),
-        Err(error) => return usage(&error),
+        Parsed::Start { raw, notes } => (raw, notes),
     };
     let config = match Config::from_raw(&raw, program) {
         Ok(config) => config,
@@ -64,7 +79,8 @@ fn main() -> ExitCode {
         return ExitCode::from(1);
     }
     log_panics();
-    tracing::info!(args = ?std::env::args().collect::<Vec<_>>(), "Running: ");
+    let args: Vec<&str> = [program].into_iter().chain(words.iter().map(String::as_str)).collect();
+    tracing::info!(?args, "Running: ");
     for (is_warning, message, variable) in notes {
         match is_warning {
             true => tracing::warn!("variable-name" = variable, "{message}"),
@@ -76,7 +92,22 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-fn usage(error: &assay::config::ConfigError) -> ExitCode {
+/// Paths in flags are texts here, as in unit files and manifests.
+fn as_text(word: OsString) -> Result<String, ConfigError> {
+    word.into_string().map_err(|word| ConfigError::NotText(word.to_string_lossy().into_owned()))
+}
+
+/// Variables whose names are texts; only those that could be ours must have text values.
+fn variables() -> Result<Vec<(String, String)>, ConfigError> {
+    let ours = |name: &str| name.starts_with("ETCD_") || name.starts_with("ASSAY_");
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, _)| ours(name))
+        .map(|(name, value)| Ok((name, as_text(value)?)))
+        .collect()
+}
+
+fn usage(error: &ConfigError) -> ExitCode {
     text::complain(error);
     service::refused(&error.to_string());
     ExitCode::from(error.exit_code())

@@ -3,16 +3,28 @@
 #![allow(clippy::disallowed_methods, reason = "tests own their clocks and threads")]
 
 mod common;
+#[path = "lifecycle/descriptors.rs"]
+mod descriptors;
 #[path = "lifecycle/directory.rs"]
 mod directory;
 #[path = "lifecycle/gate.rs"]
 mod gate;
+#[path = "lifecycle/hanging.rs"]
+mod hanging;
+#[path = "lifecycle/paths.rs"]
+mod paths;
+#[path = "lifecycle/ports.rs"]
+mod ports;
 #[path = "lifecycle/restart.rs"]
 mod restart;
+#[path = "lifecycle/signals.rs"]
+mod signals;
 #[path = "lifecycle/start.rs"]
 mod start;
 #[path = "lifecycle/stop.rs"]
 mod stop;
+#[path = "lifecycle/store.rs"]
+mod store;
 
 use common::{assay, free_port};
 use std::path::Path;

@@ -1,7 +1,11 @@
 //! Command line of the program: arguments, output, exit codes. One module per command.
 
+mod compare;
+mod measuring;
+mod powercut;
 mod run;
 mod signals;
+mod sweep;
 mod terminal;
 
 use bench_disk::ProbeError;
@@ -32,6 +36,12 @@ struct Arguments {
 enum Command {
     /// Measure a directory's disk and say PASS, FAIL or INCONCLUSIVE.
     Run(run::Arguments),
+    /// Compare the results of sibling nodes and name the odd one out.
+    Compare(compare::Arguments),
+    /// Curves over append size, parallel committers and ways to get space.
+    Sweep(sweep::Arguments),
+    /// Prove by a power cut that syncs are durable: write, witness, verify.
+    Powercut(powercut::Arguments),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -43,8 +53,13 @@ pub(crate) fn main() -> ExitCode {
             return ExitCode::from(if shown { exit::PASS } else { exit::USAGE });
         }
     };
-    let Command::Run(arguments) = arguments.command;
-    ExitCode::from(match run::run(&arguments) {
+    let result = match &arguments.command {
+        Command::Run(arguments) => run::run(arguments),
+        Command::Compare(arguments) => compare::run(arguments),
+        Command::Sweep(arguments) => sweep::run(arguments),
+        Command::Powercut(arguments) => powercut::run(arguments),
+    };
+    ExitCode::from(match result {
         Ok(code) => code,
         Err(error) => {
             eprintln!("bench-disk: {error}");
@@ -55,7 +70,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn code(error: &run::Failure) -> u8 {
     match error {
-        run::Failure::Live { .. } => exit::USAGE,
+        run::Failure::Live { .. } | run::Failure::Usage(_) => exit::USAGE,
         run::Failure::Probe(ProbeError::NotADirectory(_)) => exit::USAGE,
         run::Failure::Probe(ProbeError::Interrupted) => exit::INTERRUPTED,
         run::Failure::Probe(_) | run::Failure::Output { .. } => exit::IO,

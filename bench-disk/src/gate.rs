@@ -31,6 +31,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// A store commit may take this many times the limit of a log sync: 25 ms for 10 ms.
@@ -38,6 +40,7 @@ const STORE_FACTOR: f64 = 2.5;
 
 /// Exit codes of a node that does not start.
 mod exit {
+    pub(super) const CONFIGURATION: u8 = 1;
     pub(super) const FAIL: u8 = 20;
     pub(super) const INCONCLUSIVE: u8 = 21;
     pub(super) const REFUSED: u8 = 22;
@@ -109,6 +112,9 @@ pub struct Options {
     pub verdict_file: Option<PathBuf>,
     /// Told about a running probe about twenty times per second.
     pub progress: Option<OnProgress>,
+    /// Ends a probe, or the waiting for one, when set: within two seconds, and within the time that
+    /// a hung sync takes of them. The decision then means nothing.
+    pub interrupt: Arc<AtomicBool>,
 }
 
 /// What becomes of the start.
@@ -157,7 +163,7 @@ impl State {
 pub struct Decision {
     /// Start, or exit with `exit_code`.
     pub start: bool,
-    /// 0 to start, else 20 FAIL, 21 INCONCLUSIVE, 22 REFUSED, 74 I/O error.
+    /// 0 to start, else 1 unusable path, 20 FAIL, 21 INCONCLUSIVE, 22 REFUSED, 74 I/O error.
     pub exit_code: u8,
     /// For the metric.
     pub state: State,
@@ -177,7 +183,8 @@ pub struct Decision {
 
 /// Decides whether a node may start. Never panics, and leaves nothing of the probe behind.
 pub fn check(options: Options) -> Decision {
-    check_on(options, &mut host::Real::default())
+    let interrupt = options.interrupt.clone();
+    check_on(options, &mut host::Real::new(interrupt))
 }
 
 /// Copies the verdict into the data directory, once the node has created it: from then on it does
@@ -390,19 +397,48 @@ fn decide(options: &Options, mut log: Answer, store: Option<Answer>) -> Decision
     }
 }
 
-/// The disk could not be asked.
+/// The disk could not be asked. A wrong path is no answer of a disk: no mode starts on it.
 fn failed(options: &Options, error: &ProbeError) -> Decision {
-    let start = options.mode == Mode::Warn;
+    let path = of_the_path(error);
+    let start = options.mode == Mode::Warn && !path;
     Decision {
         start,
-        exit_code: if start { 0 } else { exit::IO },
+        exit_code: match (start, path) {
+            (true, _) => 0,
+            (false, true) => exit::CONFIGURATION,
+            (false, false) => exit::IO,
+        },
         state: if start { State::Overridden } else { State::Fail },
-        text: text::failed(options, error, start),
+        text: text::failed(options, error, start, path),
         summary: format!("not measured: {error}"),
         p99: None,
         from_stored: false,
         verdict: None,
         elapsed: Duration::ZERO,
+    }
+}
+
+/// Whether an error is about the path that was named, or about who may use it, not about the disk.
+fn of_the_path(error: &ProbeError) -> bool {
+    use io::ErrorKind::{
+        InvalidFilename, InvalidInput, NotADirectory, NotFound, PermissionDenied,
+        ReadOnlyFilesystem,
+    };
+    match error {
+        ProbeError::NotADirectory(_) => true,
+        ProbeError::Io { source, .. } => {
+            source.raw_os_error() == Some(libc::ELOOP)
+                || matches!(
+                    source.kind(),
+                    NotFound
+                        | NotADirectory
+                        | PermissionDenied
+                        | ReadOnlyFilesystem
+                        | InvalidFilename
+                        | InvalidInput
+                )
+        }
+        _ => false,
     }
 }
 

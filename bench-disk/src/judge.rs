@@ -82,20 +82,33 @@ pub struct Judgement {
     pub findings: Vec<Finding>,
 }
 
-/// Takes samples until the profile's end or a proven FAIL. `stop` is asked before every sample
-/// with what there is so far; `true` interrupts the run.
+/// What somebody outside of a run wants of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Another sample.
+    GoOn,
+    /// A planned end that the samples do not show, such as spent device writes.
+    End,
+    /// To stop without a result.
+    Interrupt,
+}
+
+/// Takes samples until the profile's end or a proven FAIL. `wish` is asked before every sample
+/// with what there is so far.
 pub fn collect(
     sampler: &mut dyn Sampler,
     profile: &Profile,
     limit: Duration,
-    stop: &mut dyn FnMut(&Run) -> bool,
+    wish: &mut dyn FnMut(&Run) -> Wish,
 ) -> Result<Run, ProbeError> {
     let limit_ns = nanos(limit);
     let mut run = Run::default();
     let (mut exceeded, mut stalls) = (0usize, 0usize);
     loop {
-        if stop(&run) {
-            return Err(ProbeError::Interrupted);
+        match wish(&run) {
+            Wish::GoOn => {}
+            Wish::End => return Ok(run),
+            Wish::Interrupt => return Err(ProbeError::Interrupted),
         }
         let sample = sampler.sample()?;
         run.latencies.push(nanos(sample.latency));
@@ -111,7 +124,7 @@ pub fn collect(
             || run.bytes >= profile.byte_budget
             || stalls >= profile.fatal_stalls
             || (profile.clean_pass == Some(n) && exceeded == 0 && !throttled(&run, limit_ns))
-            || (LOOKS_AT.contains(&n) && Summary::of(&run.disk, limit_ns).fails());
+            || (LOOKS_AT.contains(&n) && Summary::at(&run.disk, limit_ns, profile.alpha).fails());
         if over {
             return Ok(run);
         }
@@ -121,7 +134,8 @@ pub fn collect(
 /// Judges a finished run.
 pub fn judge(run: &Run, profile: &Profile, limit: Duration) -> Judgement {
     let limit_ns = nanos(limit);
-    let whole = Summary::of(&run.latencies, limit_ns);
+    let summary_of = |latencies: &[u64]| Summary::at(latencies, limit_ns, profile.alpha);
+    let whole = summary_of(&run.latencies);
     let percentiles = Percentiles::of(&run.latencies, &whole);
     let mut findings = Vec::new();
     let throttled = throttled(run, limit_ns);
@@ -133,8 +147,8 @@ pub fn judge(run: &Run, profile: &Profile, limit: Duration) -> Judgement {
              allowance does: judged on the last third alone",
         ));
     }
-    let summary = Summary::of(&run.latencies[from..], limit_ns);
-    let disk = [Summary::of(&run.disk[from..], limit_ns), Summary::of(&run.disk, limit_ns)];
+    let summary = summary_of(&run.latencies[from..]);
+    let disk = [summary_of(&run.disk[from..]), summary_of(&run.disk)];
     let stalled = stalled(run, profile, &mut findings);
     let outcome = if stalled == Some(Outcome::Fail) {
         Outcome::Fail
@@ -144,8 +158,11 @@ pub fn judge(run: &Run, profile: &Profile, limit: Duration) -> Judgement {
         Outcome::Fail
     } else if let Some(open) = stalled {
         open
-    } else if summary.passes() {
+    } else if summary.passes() && profile.quiet_wait.is_some() {
         Outcome::Pass
+    } else if profile.quiet_wait.is_none() {
+        findings.insert(0, in_use(&summary, limit));
+        Outcome::Inconclusive
     } else {
         findings.insert(0, undecided(&summary, limit));
         if disk[0].exceeded < summary.exceeded {
@@ -213,13 +230,25 @@ fn median(latencies: &[u64]) -> u64 {
 
 fn exceeds(summary: &Summary, limit: Duration) -> Finding {
     let text = format!(
-        "{} of {} syncs took longer than {} ms: at least {:.2} % do, with 99 % confidence, and 1 % is allowed",
+        "{} of {} syncs took longer than {} ms: at least {:.2} % do, with {} % confidence, and 1 % is allowed",
         summary.exceeded,
         summary.n,
         limit.as_secs_f64() * 1e3,
-        summary.fraction_low * 100.0
+        summary.fraction_low * 100.0,
+        summary.confidence_percent()
     );
     Finding::warn("above-limit", text)
+}
+
+/// A look at a disk in use says how it does and never that it is fit.
+fn in_use(summary: &Summary, limit: Duration) -> Finding {
+    let text = format!(
+        "the disk is in use: {} of {} syncs took longer than {} ms; a gentle look proves no PASS",
+        summary.exceeded,
+        summary.n,
+        limit.as_secs_f64() * 1e3
+    );
+    Finding::note("live", text)
 }
 
 /// Syncs that were slow because the machine's processors were busy.

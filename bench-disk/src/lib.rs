@@ -7,6 +7,7 @@
 //! - [`sampler`] produces the latencies: the real one writes as a node writes.
 //! - [`env`](mod@env) and [`identity`] say what lies under a path and recognise it later.
 //! - [`verdict`], [`lock`] and [`place`] keep the answer and make one probe per device enough.
+//! - [`sweep`], [`compare`] and [`powercut`] answer other questions than the verdict's.
 //! - [`gate`] is what a node calls before it opens its data directory; the `bench-disk` program
 //!   gives the same answer to people.
 //!
@@ -16,6 +17,9 @@
     reason = "the probe measures wall-clock latency of real files: it has its own file access and clock"
 )]
 
+pub mod compare;
+pub mod consequence;
+pub mod drift;
 pub mod env;
 pub mod finding;
 pub mod gate;
@@ -23,11 +27,13 @@ pub mod identity;
 pub mod judge;
 pub mod lock;
 pub mod place;
+pub mod powercut;
 pub mod probe;
 pub mod profile;
 pub mod report;
 pub mod sampler;
 pub mod stats;
+pub mod sweep;
 pub mod verdict;
 
 use std::io;
@@ -61,6 +67,9 @@ pub enum ProbeError {
         /// MiB that are available to this user.
         free: u64,
     },
+    /// The directory was removed or replaced during the measurement.
+    #[error("{} was removed or replaced while it was measured: nothing is known about it", .0.display())]
+    Vanished(PathBuf),
     /// Another probe of the same device did not finish in time.
     #[error("another probe of this device has been running for {} s: wait for it or end it", .0.as_secs())]
     Locked(Duration),

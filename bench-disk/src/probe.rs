@@ -1,16 +1,20 @@
 //! One probe from end to end: wait for a quiet device, write, count flushes, judge.
 
+mod device;
+mod honesty;
+mod phases;
 pub mod quiet;
 
 use crate::ProbeError;
-use crate::env::{Environment, block};
+use crate::env::Environment;
 use crate::finding::Finding;
 use crate::identity::{Conditions, Identity};
-use crate::judge::{self, Judgement, Outcome, Run, nanos};
-use crate::profile::{BOOT_BYTES, Profile};
-use crate::sampler::node::{NEEDED_BYTES, NodeSampler, Pulse, SEGMENT_BYTES};
+use crate::judge::{self, Judgement, Outcome, Run, Wish, nanos};
+use crate::profile::Profile;
+use crate::sampler::node::{NodeSampler, Pulse};
 use crate::sampler::scratch::Scratch;
-use crate::verdict::{self, Measured, SCHEMA, Verdict};
+use crate::sampler::shape::Load;
+use crate::verdict::{self, Measured, PhaseFigures, SCHEMA, Verdict};
 use hdrhistogram::Histogram;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,18 +28,15 @@ const HUNG: Duration = Duration::from_secs(10);
 /// How often progress is reported.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Preparing the files may take this long beyond the time box.
-const GRACE: Duration = Duration::from_secs(20);
+/// Preparing the files may take this long beyond the time box: a disk that allows 20 writes per
+/// second needs most of it.
+const GRACE: Duration = Duration::from_secs(60);
 
-/// Fewer flushes per sync than this on a disk with a volatile cache: suspicious. Merged flushes
-/// and forced-unit-access writes keep honest disks above it.
-const FLUSHES_SUSPECT: f64 = 0.5;
+/// The measuring thread gets this long to end a sync and clean up before it is left behind.
+const STOPPING: Duration = Duration::from_secs(2);
 
-/// Practically no flushes: syncs do not reach the disk.
-const FLUSHES_NONE: f64 = 0.05;
-
-/// Too few syncs to say anything about flushes.
-const FLUSH_SAMPLE: u64 = 100;
+/// Samples between two looks at the disks' own counters.
+const COUNTER_EVERY: usize = 512;
 
 /// What a probe is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub enum Phase {
     Prepare,
     /// Samples are being taken.
     Measure,
+    /// The verdict is known; the phase of this name is measured beside it.
+    Side(&'static str),
 }
 
 /// State of a running probe.
@@ -86,33 +89,40 @@ pub fn measure(
             free: environment.free_bytes >> 20,
         });
     }
-    let before = quiet::wait(environment, profile.quiet_wait, interrupt, progress)?;
-    if let Some(finding) = before.contaminated("before we began") {
-        let mut verdict = blank(environment, profile.name, limit, Outcome::Inconclusive);
-        verdict.findings.insert(0, finding);
-        return Ok(verdict);
+    let mut busy_before = None;
+    if let Some(patience) = profile.quiet_wait {
+        let before = quiet::wait(environment, patience, interrupt, progress)?;
+        if let Some(finding) = before.contaminated("before we began") {
+            let mut verdict = blank(environment, profile.name, limit, Outcome::Inconclusive);
+            verdict.findings.insert(0, finding);
+            return Ok(verdict);
+        }
+        busy_before = before.busy;
     }
-    let flushes = flush_counts(environment);
+    let flushes = device::flushes(environment);
     let starved = quiet::starved_us(Path::new("/"));
     let began = Instant::now();
     let (run, syncs) = run(environment, profile, limit, interrupt, progress)?;
     let elapsed = began.elapsed();
     let starved = quiet::starved(starved, quiet::starved_us(Path::new("/")), elapsed);
-    let flushes =
-        flushes.and_then(|before| Some(largest_rise(&before, &flush_counts(environment)?)));
+    let flushes = flushes
+        .and_then(|before| Some(device::largest_rise(&before, &device::flushes(environment)?)));
     let judgement = judge::judge(&run, profile, limit);
     let mut verdict = blank(environment, profile.name, limit, judgement.outcome);
     verdict.findings.splice(0..0, judgement.findings.iter().cloned());
-    let durability = durability(environment, syncs, flushes, &mut verdict);
-    verdict.measured = measured(&run, &judgement).map(|measured| Measured {
-        elapsed_ns: nanos(elapsed),
-        syncs,
-        flushes,
-        durability: durability.into(),
-        busy_before: before.busy,
-        ..measured
-    });
-    if verdict.outcome == Outcome::Fail && run.hung.is_none() {
+    if let Some(mut measured) = measured(&run, &judgement, profile) {
+        measured.elapsed_ns = nanos(elapsed);
+        measured.syncs = syncs;
+        measured.flushes = flushes;
+        measured.busy_before = busy_before;
+        if run.hung.is_none() && profile.clean_pass.is_none() && profile.quiet_wait.is_some() {
+            let scratch = Scratch::new(&environment.judged, &environment.filesystem);
+            measured.flush_cost = honesty::cost(&scratch)?;
+        }
+        measured.durability = honesty::durability(environment, &measured, &mut verdict).to_string();
+        verdict.measured = Some(measured);
+    }
+    if verdict.outcome == Outcome::Fail && run.hung.is_none() && profile.quiet_wait.is_some() {
         // A FAIL must be the disk's fault. Others who started meanwhile are still there now.
         let after = quiet::afterwards(environment, interrupt, progress)?;
         let starved = starved.filter(|_| mostly_fast(&run, limit));
@@ -121,7 +131,36 @@ pub fn measure(
             verdict.findings.insert(0, finding);
         }
     }
+    name_limit(environment, &mut verdict);
+    if !profile.qualifies {
+        let text =
+            "this plan is gentler than a node: its answer is for people, and no node trusts it";
+        verdict.findings.push(Finding::note("does-not-qualify", text));
+    }
+    if let Some(measured) = verdict.measured.as_mut().filter(|_| run.hung.is_none()) {
+        measured.phases.extend(phases::run(environment, profile, limit, interrupt, progress)?);
+    }
     Ok(verdict)
+}
+
+/// Inside a limited control group a slow result is the limit's, as far as anybody can tell.
+fn name_limit(environment: &Environment, verdict: &mut Verdict) {
+    let open = matches!(verdict.outcome, Outcome::Fail | Outcome::Inconclusive);
+    let limits: Vec<String> = environment
+        .limits
+        .iter()
+        .map(|limit| {
+            format!("{}={} on {} by {}", limit.kind, limit.value, limit.device, limit.group)
+        })
+        .collect();
+    if open && verdict.measured.is_some() && !limits.is_empty() {
+        let text = format!(
+            "limit, not disk: this process's control group allows {}; raise the limit or measure \
+             outside of the group to judge the disk",
+            limits.join(", ")
+        );
+        verdict.findings.insert(0, Finding::warn("limit-not-disk", text));
+    }
 }
 
 /// Most syncs are within the limit. A machine without free processors delays some syncs, but a disk
@@ -131,10 +170,11 @@ fn mostly_fast(run: &Run, limit: Duration) -> bool {
     2 * slow <= run.disk.len()
 }
 
-/// Room for the probe's files, in bytes. A boot probe stays within one segment.
+/// Room for the probe's files, in bytes, those of the side phases included.
 pub fn needed_bytes(profile: &Profile) -> u64 {
-    let spare = if profile.byte_budget <= BOOT_BYTES { SEGMENT_BYTES } else { 0 };
-    NEEDED_BYTES - spare
+    let reader = || profile.clone().with_load(Load::Reader).needed_bytes();
+    let side = if profile.side.is_zero() { 0 } else { reader() };
+    profile.needed_bytes().max(side)
 }
 
 /// A verdict without figures, with what the environment has to say.
@@ -173,6 +213,7 @@ fn run(
     interrupt: &AtomicBool,
     progress: &mut OnProgress<'_>,
 ) -> Result<(Run, u64), ProbeError> {
+    let place = device::Place::of(&environment.judged)?;
     let pulse = Arc::new(Pulse::default());
     let stop = Arc::new(AtomicBool::new(false));
     let epoch = Instant::now();
@@ -180,7 +221,9 @@ fn run(
     let worker = {
         let (pulse, stop, profile) = (pulse.clone(), stop.clone(), profile.clone());
         let (directory, kind) = (environment.judged.clone(), environment.filesystem.clone());
+        let leaves: Vec<String> = environment.leaves.iter().map(|leaf| leaf.name.clone()).collect();
         move || {
+            let mut spent = Allowance::start(profile.device_writes, leaves);
             let scratch = Scratch::new(&directory, &kind);
             let outcome = NodeSampler::start(scratch, &profile, pulse.clone(), epoch).and_then(
                 |mut sampler| {
@@ -189,7 +232,11 @@ fn run(
                         if run.latencies.last().is_some_and(|&last| last > nanos(limit)) {
                             pulse.exceeded.fetch_add(1, Ordering::Relaxed);
                         }
-                        stop.load(Ordering::Relaxed)
+                        match stop.load(Ordering::Relaxed) {
+                            true => Wish::Interrupt,
+                            false if spent.spent(run) => Wish::End,
+                            false => Wish::GoOn,
+                        }
                     })
                 },
             );
@@ -205,6 +252,9 @@ fn run(
         match result.recv_timeout(TICK) {
             Ok(outcome) => {
                 let syncs = pulse.syncs.load(Ordering::Relaxed);
+                // Files without a name outlive their directory: an answer about a place that is
+                // gone is none.
+                place.check(&environment.judged)?;
                 return outcome.map(|run| (run, syncs));
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -213,10 +263,15 @@ fn run(
                 return Err(ProbeError::io("measure in", &environment.judged)(error));
             }
         }
+        if let Err(error) = place.check(&environment.judged) {
+            stop.store(true, Ordering::Relaxed);
+            let _ = result.recv_timeout(STOPPING);
+            return Err(error);
+        }
         if interrupt.load(Ordering::Relaxed) {
             stop.store(true, Ordering::Relaxed);
             let since = *stopping.get_or_insert_with(Instant::now);
-            if since.elapsed() > Duration::from_secs(2) {
+            if since.elapsed() > STOPPING {
                 return Err(ProbeError::Interrupted);
             }
         }
@@ -237,6 +292,33 @@ fn run(
     }
 }
 
+/// Device writes that a run may cause, by the disks' own counters; where they do not count, each
+/// sample is one.
+struct Allowance {
+    most: Option<u64>,
+    leaves: Vec<String>,
+    before: Option<Vec<u64>>,
+}
+
+impl Allowance {
+    fn start(most: Option<u64>, leaves: Vec<String>) -> Self {
+        let before = most.and_then(|_| device::writes(&leaves));
+        Self { most, leaves, before }
+    }
+
+    fn spent(&mut self, run: &Run) -> bool {
+        let n = run.latencies.len();
+        let Some(most) = self.most.filter(|_| n > 0 && n.is_multiple_of(COUNTER_EVERY)) else {
+            return false;
+        };
+        let counted = self
+            .before
+            .as_ref()
+            .and_then(|before| Some(device::largest_rise(before, &device::writes(&self.leaves)?)));
+        counted.unwrap_or(n as u64) >= most
+    }
+}
+
 /// How long the log's sync, or the whole run, has been stuck.
 fn hung(pulse: &Pulse, epoch: Instant, profile: &Profile) -> Option<Duration> {
     let elapsed = epoch.elapsed();
@@ -252,12 +334,14 @@ fn hung(pulse: &Pulse, epoch: Instant, profile: &Profile) -> Option<Duration> {
     }
 }
 
-fn measured(run: &Run, judgement: &Judgement) -> Option<Measured> {
-    let mut histogram = Histogram::<u64>::new(2).ok()?;
+fn measured(run: &Run, judgement: &Judgement, profile: &Profile) -> Option<Measured> {
+    let mut histogram = Histogram::<u64>::new(3).ok()?;
     histogram.auto(true);
     for &latency in &run.latencies {
         histogram.record(latency).ok()?;
     }
+    let limit = Duration::MAX;
+    let main = phases::figures(phases::main_name(profile.shape.load), run, limit);
     Some(Measured {
         summary: judgement.summary,
         percentiles: judgement.percentiles?,
@@ -271,44 +355,12 @@ fn measured(run: &Run, judgement: &Judgement) -> Option<Measured> {
         flushes: None,
         durability: String::new(),
         busy_before: None,
+        flush_cost: None,
+        open_loop: phases::open_loop(run, profile),
+        timeline: phases::timeline(run),
+        phases: main
+            .map(|main| PhaseFigures { exceeded: judgement.summary.exceeded, ..main })
+            .into_iter()
+            .collect(),
     })
-}
-
-/// Flushes completed by each disk; `None` if one of them does not count.
-fn flush_counts(environment: &Environment) -> Option<Vec<u64>> {
-    let root = Path::new("/");
-    let counts: Option<Vec<u64>> =
-        environment.leaves.iter().map(|leaf| block::stat(root, &leaf.name)?.flushes).collect();
-    counts.filter(|counts| !counts.is_empty())
-}
-
-/// The disk with the most flushes counts: several paths to one disk share them.
-fn largest_rise(before: &[u64], after: &[u64]) -> u64 {
-    before.iter().zip(after).map(|(b, a)| a.saturating_sub(*b)).max().unwrap_or(0)
-}
-
-/// Compares flushes with syncs. A disk that announces a volatile cache must be told to flush it.
-fn durability(
-    environment: &Environment,
-    syncs: u64,
-    flushes: Option<u64>,
-    verdict: &mut Verdict,
-) -> &'static str {
-    let Some(flushes) = flushes.filter(|_| environment.write_back() && syncs >= FLUSH_SAMPLE)
-    else {
-        return "unverified";
-    };
-    let ratio = flushes as f64 / syncs as f64;
-    let text = format!("{flushes} flushes reached the disk for {syncs} syncs");
-    if ratio < FLUSHES_NONE {
-        let text = format!("{text}: syncs do not make data durable here (barriers off?)");
-        verdict.outcome = Outcome::Refused;
-        verdict.findings.insert(0, Finding::refuse("flushes-missing", text));
-        "refused"
-    } else if ratio < FLUSHES_SUSPECT {
-        verdict.findings.push(Finding::warn("flushes-few", text));
-        "suspect"
-    } else {
-        "verified-path"
-    }
 }

@@ -1,9 +1,12 @@
 //! The verdict for people: percentiles, a histogram and the reasons, in 80 columns.
 
+mod extras;
+
+use crate::consequence;
 use crate::env::Environment;
 use crate::finding::Severity;
-use crate::judge::{ELECTION_TIMEOUT, HEARTBEAT, Outcome};
-use crate::stats::Percentiles;
+use crate::judge::Outcome;
+use crate::stats::{Percentiles, Summary};
 use crate::verdict::{Measured, Verdict};
 use std::fmt::Write;
 use std::time::Duration;
@@ -33,12 +36,15 @@ pub fn millis(duration: Duration) -> String {
     format!("{ms:.digits$} ms")
 }
 
-/// The 99 % interval of the 99th percentile.
-pub fn interval(percentiles: &Percentiles) -> String {
+/// The interval of the 99th percentile.
+pub fn interval(percentiles: &Percentiles, summary: &Summary) -> String {
+    let confidence = summary.confidence_percent();
     let low = millis(Duration::from_nanos(percentiles.p99_low_ns));
     match percentiles.p99_high_ns {
-        Some(high) => format!("99 % interval {low} to {}", millis(Duration::from_nanos(high))),
-        None => format!("99 % interval {low} or more (too few samples for an upper end)"),
+        Some(high) => {
+            format!("{confidence} % interval {low} to {}", millis(Duration::from_nanos(high)))
+        }
+        None => format!("{confidence} % interval {low} or more (too few samples for an upper end)"),
     }
 }
 
@@ -85,6 +91,7 @@ pub fn render(environment: &Environment, verdict: &Verdict) -> String {
         out.push_str(&histogram(&measured.histogram, verdict.limit_ns));
         out.push('\n');
         out.push_str(&table(measured));
+        out.push_str(&extras::render(measured));
     }
     out.push('\n');
     let limit = millis(Duration::from_nanos(verdict.limit_ns));
@@ -99,7 +106,10 @@ pub fn render(environment: &Environment, verdict: &Verdict) -> String {
         out.push_str(&wrap("  ", 4, &format!("{mark}: {} [{}]", finding.text, finding.code)));
     }
     if let Some(measured) = &verdict.measured {
-        out.push_str(&wrap("  ", 4, &format!("timing: {}", consequence(measured))));
+        out.push_str(&wrap("  ", 4, &format!("timing: {}", consequence::timing(measured))));
+        if let Some(way_out) = consequence::way_out(verdict) {
+            out.push_str(&wrap("  ", 4, &format!("way out: {way_out}")));
+        }
     }
     out
 }
@@ -165,33 +175,12 @@ fn sentence(verdict: &Verdict, limit: &str) -> String {
             };
             format!(
                 "p99 {p99} is {relation} the limit of {limit} ({})",
-                interval(&measured.percentiles)
+                interval(&measured.percentiles, &measured.summary)
             )
         }
         (None, Outcome::Fail) => format!("no sync within the limit of {limit}"),
         (None, _) => "nothing was measured".into(),
     }
-}
-
-/// What the figures mean for a cluster's timeouts.
-fn consequence(measured: &Measured) -> String {
-    let worst = Duration::from_nanos(measured.percentiles.p999_ns);
-    let share = worst.as_secs_f64() / HEARTBEAT.as_secs_f64() * 100.0;
-    if share <= 50.0 {
-        return format!(
-            "p99.9 takes {share:.1} % of a {} ms heartbeat; the default timeouts are safe",
-            HEARTBEAT.as_millis()
-        );
-    }
-    // A heartbeat twice as long as a rare slow sync, in steps of 100 ms, and ten of them.
-    let heartbeat = (2 * worst.as_millis()).next_multiple_of(HEARTBEAT.as_millis());
-    let factor = ELECTION_TIMEOUT.as_millis() / HEARTBEAT.as_millis();
-    format!(
-        "p99.9 takes {share:.0} % of a {} ms heartbeat; with this disk use at least \
-         --heartbeat-interval={heartbeat} --election-timeout={}",
-        HEARTBEAT.as_millis(),
-        heartbeat * factor
-    )
 }
 
 /// Rows from the first to the last with samples, and a mark where the limit lies.

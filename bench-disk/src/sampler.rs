@@ -2,8 +2,12 @@
 
 pub mod companion;
 pub mod mix;
+pub mod neighbour;
 pub mod node;
+pub mod recorded;
 pub mod scratch;
+pub mod segments;
+pub mod shape;
 
 use crate::ProbeError;
 use std::time::Duration;

@@ -12,7 +12,8 @@ use statrs::function::beta::checked_beta_reg;
 /// The fraction of samples that may exceed the limit: the definition of a 99th percentile.
 pub const ALLOWED_FRACTION: f64 = 0.01;
 
-/// The chance of a wrong PASS, and of a wrong FAIL over all looks together.
+/// The chance of a wrong PASS, and of a wrong FAIL over all looks together, unless somebody asks for
+/// another confidence. Nodes trust no verdict with a larger one.
 pub const ALPHA: f64 = 0.01;
 
 /// Looks at which a FAIL may be declared, the end included. A FAIL spends `ALPHA / LOOKS` each.
@@ -41,15 +42,23 @@ pub struct Summary {
     pub longest_burst: u64,
     /// Estimated design effect, at least 1.
     pub design_effect: f64,
-    /// Lower 99 % bound (split over the looks) of the fraction above the limit.
+    /// Chance of a wrong answer that was accepted: 0.01 for a confidence of 99 %.
+    #[serde(default = "default_alpha")]
+    pub alpha: f64,
+    /// Lower confidence bound (split over the looks) of the fraction above the limit.
     pub fraction_low: f64,
-    /// Upper 99 % bound of the fraction above the limit.
+    /// Upper confidence bound of the fraction above the limit.
     pub fraction_high: f64,
 }
 
 impl Summary {
-    /// Summarises latencies in nanoseconds, in the order of their measurement.
+    /// Summarises latencies in nanoseconds, in the order of their measurement, at 99 % confidence.
     pub fn of(latencies: &[u64], limit_ns: u64) -> Self {
+        Self::at(latencies, limit_ns, ALPHA)
+    }
+
+    /// The same with another accepted chance of a wrong answer, above 0 and below 1.
+    pub fn at(latencies: &[u64], limit_ns: u64, alpha: f64) -> Self {
         let n = latencies.len();
         let (mut exceeded, mut runs, mut longest, mut current) = (0u64, 0u64, 0u64, 0u64);
         for &latency in latencies {
@@ -69,22 +78,23 @@ impl Summary {
             runs,
             longest_burst: longest,
             design_effect,
+            alpha,
             fraction_low: 0.0,
             fraction_high: 1.0,
         };
-        summary.fraction_low = bisect(|p| summary.lower_tail(p) < ALPHA / LOOKS);
-        summary.fraction_high = bisect(|p| summary.upper_tail(p) < 1.0 - ALPHA);
+        summary.fraction_low = bisect(|p| summary.lower_tail(p) < alpha / LOOKS);
+        summary.fraction_high = bisect(|p| summary.upper_tail(p) < 1.0 - alpha);
         summary
     }
 
     /// More than the allowed fraction exceeds, with confidence.
     pub fn fails(&self) -> bool {
-        self.lower_tail(ALLOWED_FRACTION) < ALPHA / LOOKS
+        self.lower_tail(ALLOWED_FRACTION) < self.alpha / LOOKS
     }
 
     /// At most the allowed fraction exceeds, with confidence. Only meaningful at a planned end.
     pub fn passes(&self) -> bool {
-        self.upper_tail(ALLOWED_FRACTION) >= 1.0 - ALPHA
+        self.upper_tail(ALLOWED_FRACTION) >= 1.0 - self.alpha
     }
 
     /// The design effect that a PASS reckons with.
@@ -92,9 +102,15 @@ impl Summary {
         self.design_effect.max(PASS_DESIGN_FLOOR)
     }
 
-    /// Longest bursts, in operations, against which a run without exceedance protects.
+    /// The confidence of a PASS in percent, for people: 99 or 99.9.
+    pub fn confidence_percent(&self) -> f64 {
+        ((1.0 - self.alpha) * 1e6).round() / 1e4
+    }
+
+    /// Longest bursts, in operations, against which a run without exceedance protects: `n` over the
+    /// samples that would be needed if they were independent (459 at 99 % confidence).
     pub fn covered_burst(&self) -> u64 {
-        self.n / 459
+        self.n / clean_samples(self.alpha)
     }
 
     /// Chance of at least this many exceedances if the true fraction were `p`.
@@ -113,6 +129,21 @@ impl Summary {
     }
 }
 
+fn default_alpha() -> f64 {
+    ALPHA
+}
+
+/// More than the allowed fraction of `n` samples exceeds, at 99 % confidence, with this design effect.
+pub fn too_many(n: u64, exceeded: u64, design: f64) -> bool {
+    let (n, k) = (n as f64 / design, exceeded as f64 / design);
+    k > 0.0 && beta_reg(k, n - k + 1.0, ALLOWED_FRACTION) < ALPHA
+}
+
+/// Independent samples without any exceedance that prove the limit.
+pub fn clean_samples(alpha: f64) -> u64 {
+    (alpha.ln() / (1.0 - ALLOWED_FRACTION).ln()).ceil().max(1.0) as u64
+}
+
 /// Percentiles of a run, in nanoseconds, with the interval of the 99th.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Percentiles {
@@ -126,9 +157,9 @@ pub struct Percentiles {
     pub p999_ns: u64,
     /// Largest sample.
     pub max_ns: u64,
-    /// Lower 99 % confidence limit of the 99th percentile.
+    /// Lower confidence limit of the 99th percentile.
     pub p99_low_ns: u64,
-    /// Upper 99 % confidence limit of the 99th percentile; `None` if the run is too short for one,
+    /// Upper confidence limit of the 99th percentile; `None` if the run is too short for one,
     /// so that it may lie above every sample seen.
     pub p99_high_ns: Option<u64>,
 }
@@ -144,8 +175,8 @@ impl Percentiles {
             sorted[rank.clamp(1, sorted.len()) - 1]
         };
         let n = sorted.len() as f64;
-        let high = upper_rank(n, summary.pass_design());
-        let low = lower_rank(n, summary.design_effect);
+        let high = upper_rank(n, summary.pass_design(), summary.alpha);
+        let low = lower_rank(n, summary.design_effect, summary.alpha);
         Some(Self {
             p50_ns: at(0.50),
             p90_ns: at(0.90),
@@ -160,10 +191,10 @@ impl Percentiles {
 
 /// Largest `K` that still passes at this `n`, turned into the rank of the upper limit: the p99 is
 /// below `x(n - K)` exactly when at most `K` samples above it are compatible with a PASS.
-fn upper_rank(n: f64, design: f64) -> Option<usize> {
+fn upper_rank(n: f64, design: f64, alpha: f64) -> Option<usize> {
     let passes = |k: f64| {
         let (n, k) = (n / design, k / design);
-        n > k && beta_reg(k + 1.0, n - k, ALLOWED_FRACTION) >= 1.0 - ALPHA
+        n > k && beta_reg(k + 1.0, n - k, ALLOWED_FRACTION) >= 1.0 - alpha
     };
     if !passes(0.0) {
         return None;
@@ -177,10 +208,10 @@ fn upper_rank(n: f64, design: f64) -> Option<usize> {
 }
 
 /// Smallest `K` that would prove too many exceedances at this `n`, as a rank from below.
-fn lower_rank(n: f64, design: f64) -> usize {
+fn lower_rank(n: f64, design: f64, alpha: f64) -> usize {
     let proves = |k: f64| {
         let (n, k) = (n / design, k / design);
-        beta_reg(k, n - k + 1.0, ALLOWED_FRACTION) < ALPHA
+        beta_reg(k, n - k + 1.0, ALLOWED_FRACTION) < alpha
     };
     let (mut bad, mut good) = (0u64, n as u64);
     while good - bad > 1 {

@@ -74,7 +74,7 @@ pub struct Measured {
     pub summary: Summary,
     /// Percentiles, and the interval of the 99th.
     pub percentiles: Percentiles,
-    /// Pairs of latency in nanoseconds (two significant digits) and count, ascending.
+    /// Pairs of latency in nanoseconds (three significant digits) and count, ascending.
     pub histogram: Vec<(u64, u64)>,
     /// Duration of the run, in nanoseconds.
     pub elapsed_ns: u64,
@@ -88,6 +88,76 @@ pub struct Measured {
     pub durability: String,
     /// Share of time that others kept the device busy before the run, 0 to 1.
     pub busy_before: Option<f64>,
+    /// What a flush adds to a write; absent in short profiles and where it cannot be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flush_cost: Option<FlushCost>,
+    /// What requests would have seen that arrive at fixed times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_loop: Option<OpenLoop>,
+    /// One entry per minute of a run of at least two.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<Minute>,
+    /// The phase that decides, and those measured beside it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<PhaseFigures>,
+}
+
+/// Medians of writes of 4 KiB that pass the page cache, on blocks written before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlushCost {
+    /// The write alone, in nanoseconds.
+    pub write_ns: u64,
+    /// Write and sync, in nanoseconds.
+    pub synced_ns: u64,
+}
+
+/// Latencies from fixed times of arrival, so that one stall counts for all it delays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenLoop {
+    /// Distance of the arrivals, in nanoseconds.
+    pub interval_ns: u64,
+    /// 99th percentile, in nanoseconds.
+    pub p99_ns: u64,
+    /// 99.9th percentile, in nanoseconds.
+    pub p999_ns: u64,
+    /// Longest, in nanoseconds.
+    pub max_ns: u64,
+}
+
+/// One minute of a long run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Minute {
+    /// Number of the minute, from 0.
+    pub minute: u64,
+    /// Samples in it.
+    pub n: u64,
+    /// Median, in nanoseconds.
+    pub p50_ns: u64,
+    /// 99th percentile, in nanoseconds.
+    pub p99_ns: u64,
+    /// Longest, in nanoseconds.
+    pub max_ns: u64,
+}
+
+/// Figures of one phase.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseFigures {
+    /// `idle`, `loaded`, `burst`, `reader`, `writer` or `all`.
+    pub name: String,
+    /// Samples.
+    pub n: u64,
+    /// Samples above the limit.
+    pub exceeded: u64,
+    /// Median, in nanoseconds.
+    pub p50_ns: u64,
+    /// 99th percentile, in nanoseconds.
+    pub p99_ns: u64,
+    /// 99.9th percentile, in nanoseconds.
+    pub p999_ns: u64,
+    /// Longest, in nanoseconds.
+    pub max_ns: u64,
+    /// Samples per second.
+    pub syncs_per_second: f64,
 }
 
 /// One line of the history.
@@ -250,4 +320,4 @@ pub(crate) fn expiry(created: u64, identity: &Identity) -> u64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,6 +6,7 @@ mod support;
 
 use bench_disk::gate::{Decision, Mode, Options, State, adopt, check};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use support::Place;
 
@@ -17,6 +18,7 @@ fn options(data_dir: &Path) -> Options {
         p99_limit: Duration::from_millis(10),
         verdict_file: None,
         progress: None,
+        interrupt: Arc::default(),
     }
 }
 

@@ -21,14 +21,14 @@ pub struct Access {
     pub hosts: Vec<String>,
     /// `--cors`: origins told to browsers as allowed; `*` allows all.
     pub origins: Vec<String>,
-    /// Whether the listener uses TLS: host names need no check then.
-    pub tls: bool,
+    /// Whether a request came over TLS: host names need no check then.
+    pub is_encrypted: fn(&http::Extensions) -> bool,
 }
 
 impl Default for Access {
     /// etcd's defaults.
     fn default() -> Self {
-        Self { hosts: vec!["*".to_owned()], origins: vec!["*".to_owned()], tls: false }
+        Self { hosts: vec!["*".to_owned()], origins: vec!["*".to_owned()], is_encrypted: |_| false }
     }
 }
 
@@ -51,7 +51,7 @@ async fn check(
         *request.uri_mut() = uri;
     }
     let host = host_name(&request);
-    if !access.tls && !allowed(&access.hosts, &host) {
+    if !(access.is_encrypted)(request.extensions()) && !allowed(&access.hosts, &host) {
         return reply::error(StatusCode::MISDIRECTED_REQUEST, unrecognized(&host));
     }
     let origin = access.origin(request.headers());

@@ -318,7 +318,7 @@ async fn hosts_and_origins_are_checked_on_the_client_port() {
         admin.access = Arc::new(Access {
             hosts: vec!["db.local".to_owned(), "::1".to_owned()],
             origins: vec!["https://ui".to_owned()],
-            tls: false,
+            is_encrypted: |_| false,
         });
         admin.client_routes(Router::new())
     };

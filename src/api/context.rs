@@ -1,8 +1,9 @@
 //! What is known of a call before its message is decoded.
 
 use super::method::Method;
+use crate::edge::ConnInfo;
 use crate::proto::etcdserverpb::RequestHeader;
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 use std::sync::Arc;
 use tonic::{Request, Status};
 
@@ -35,6 +36,9 @@ pub struct RequestContext {
     pub identity: Identity,
     /// The client asked to be refused while no leader is known.
     pub has_leader: bool,
+    /// The user named by the client's verified certificate, where certificates name users. What it
+    /// may do is decided by whoever checks tokens: a token wins over it.
+    pub certificate_user: Option<Arc<str>>,
     client_api_version: Option<HeaderValue>,
 }
 
@@ -43,7 +47,12 @@ impl RequestContext {
     ///
     /// # Errors
     /// `InvalidClientAPIVersion` if that header is not UTF-8.
-    pub(super) fn new(method: Method, headers: &HeaderMap) -> Result<Self, super::status::Fixed> {
+    pub(super) fn new<B>(
+        method: Method,
+        request: &http::Request<B>,
+    ) -> Result<Self, super::status::Fixed> {
+        let headers = request.headers();
+        let connection = request.extensions().get::<Arc<ConnInfo>>();
         let client_api_version = headers.get(CLIENT_API_VERSION);
         if client_api_version.is_some_and(|v| std::str::from_utf8(v.as_bytes()).is_err()) {
             return Err(super::status::INVALID_CLIENT_API_VERSION);
@@ -51,6 +60,7 @@ impl RequestContext {
         Ok(Self {
             method,
             identity: Identity::Anonymous,
+            certificate_user: connection.and_then(|connection| connection.user.clone()),
             has_leader: headers.get(HAS_LEADER).is_some_and(|v| v.as_bytes() == b"true"),
             client_api_version: client_api_version.cloned(),
         })

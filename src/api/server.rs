@@ -132,7 +132,7 @@ impl<N: Node> Server<N> {
         if raft.is_learner && !method.on_learner() {
             return Err(refuse(status::NOT_SUPPORTED_FOR_LEARNER, track));
         }
-        let context = match RequestContext::new(method, headers) {
+        let context = match RequestContext::new(method, request) {
             Ok(context) => context,
             Err(fixed) => return Err(refuse(fixed, track)),
         };

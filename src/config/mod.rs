@@ -9,11 +9,13 @@ pub mod flags;
 mod parse;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod urls;
 mod validate;
 mod value;
 
 pub use parse::{Parsed, Source, parse};
+pub use tls::{Tls, TlsSide, TlsVersion};
 pub use urls::{ListenUrl, UrlList};
 pub use validate::ConfigError;
 
@@ -41,6 +43,8 @@ pub struct Config {
     pub paths: Paths,
     /// Addresses to listen on and to announce.
     pub listen: Listen,
+    /// Encryption of the listeners and of connections to members.
+    pub tls: Tls,
     /// First configuration of the cluster; ignored once a log exists.
     pub bootstrap: Bootstrap,
     /// Later changes of it.

@@ -44,7 +44,10 @@ fn all_four_flag_forms_are_read() {
         assert_eq!(parse_with(args, &[]).expect("valid").name, "a", "{args:?}");
     }
     assert!(parse_with(&["--socket-reuse-port"], &[]).expect("valid").listen.reuse_port);
-    assert_eq!(error(&["--socket-reuse-port", "true"]), "\"true\" is not a valid flag");
+    let left = parse_with(&["--socket-reuse-port", "true"], &[]).expect_err("a word is left over");
+    let text = left.to_string();
+    assert!(text.starts_with("\"true\" is not a valid flag; usage: assay ["), "{text}");
+    assert_eq!(left.exit_code(), 2);
 }
 
 #[test]
@@ -64,6 +67,29 @@ fn variables_are_read_and_conflicts_refused() {
     assert_eq!(config.gate.mode, "warn");
     let error = parse_with(&["--name=a"], &[("ETCD_NAME", "n1")]).expect_err("conflict");
     assert!(error.to_string().contains("ETCD_NAME is shadowed"), "{error}");
+}
+
+#[test]
+fn a_name_never_leads_out_of_the_current_directory() {
+    for name in ["../up", "/etc/x", "a/b", "a\0b"] {
+        let name = format!("--name={name}");
+        let cluster = "--initial-cluster=";
+        let error = parse_with(&[&name, cluster], &[]).expect_err("a path");
+        let text = error.to_string();
+        assert!(text.contains("cannot name the data directory"), "{text}");
+        assert!(text.contains("--data-dir"), "{text}");
+        assert_eq!(error.exit_code(), 1);
+        parse_with(&[&name, "--data-dir=elsewhere"], &[]).expect("a name is free text");
+    }
+    for name in ["..", ".", "", "a b"] {
+        let config = parse_with(&[&format!("--name={name}")], &[]).expect("stays here");
+        assert_eq!(config.paths.data_dir.components().count(), 1, "{name:?}");
+    }
+    for flag in ["--data-dir=a\0b", "--wal-dir=a\0b"] {
+        let error = parse_with(&[flag], &[]).expect_err("a NUL byte");
+        assert!(error.to_string().contains("NUL byte"), "{error}");
+        assert_eq!(error.exit_code(), 1);
+    }
 }
 
 #[test]

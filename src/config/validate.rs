@@ -38,8 +38,11 @@ pub enum ConfigError {
         why: String,
     },
     /// A bare word is left over.
-    #[error("\"{0}\" is not a valid flag")]
+    #[error("\"{0}\" is not a valid flag; usage: assay [--FLAG=VALUE ...] (--help lists all)")]
     LeftOver(String),
+    /// A word or the value of a variable is not UTF-8.
+    #[error("{0:?} is not valid UTF-8; flags and their values are texts (--help lists all)")]
+    NotText(String),
     /// Flag and variable are both set.
     #[error(
         "conflicting environment variable {variable} is shadowed by corresponding command-line \
@@ -70,6 +73,8 @@ impl ConfigError {
         match self {
             ConfigError::UnknownFlag { .. }
             | ConfigError::MissingValue { .. }
+            | ConfigError::LeftOver(_)
+            | ConfigError::NotText(_)
             | ConfigError::BadValue { .. } => 2,
             _ => 1,
         }
@@ -109,7 +114,7 @@ impl Reader<'_> {
         ConfigError::BadValue { flag, value: self.text(flag).to_string(), why: why.into() }
     }
 
-    fn number(&self, name: &'static str) -> Result<i64, ConfigError> {
+    pub(super) fn number(&self, name: &'static str) -> Result<i64, ConfigError> {
         value::number(self.text(name)).ok_or_else(|| self.bad(name, "a whole number is expected"))
     }
 
@@ -144,7 +149,7 @@ impl Reader<'_> {
         Ok(if duration.is_zero() { when_zero } else { duration })
     }
 
-    fn list(&self, name: &'static str) -> Vec<String> {
+    pub(super) fn list(&self, name: &'static str) -> Vec<String> {
         let parts = self.text(name).split(',').map(str::trim).filter(|part| !part.is_empty());
         let list: Vec<String> = parts.map(str::to_string).collect();
         if list.is_empty() { vec!["*".to_string()] } else { list }
@@ -167,10 +172,11 @@ impl Config {
         }
         let name = read.text("name").to_string();
         let listen = listen(&read)?;
+        let tls = super::tls::tls(&read, &listen)?;
         let bootstrap = bootstrap::read(&read, &name, &listen)?;
         let log = log(&read)?;
         Ok(Config {
-            paths: paths(&read, &name),
+            paths: paths(&read, &name)?,
             timing: timing(&read)?,
             limits: limits(&read)?,
             gate: Gate {
@@ -188,6 +194,7 @@ impl Config {
             metrics_listener_explicit: read.is_set("listen-metrics-urls"),
             name,
             listen,
+            tls,
             bootstrap,
             membership: bootstrap::membership(&read)?,
             log,
@@ -222,8 +229,23 @@ pub(super) fn one_of(
     }
 }
 
-fn paths(read: &Reader<'_>, name: &str) -> Paths {
+fn paths(read: &Reader<'_>, name: &str) -> Result<Paths, ConfigError> {
+    for flag in ["data-dir", "wal-dir"] {
+        if read.text(flag).contains('\0') {
+            return Err(ConfigError::Invalid(format!(
+                "--{flag}: {:?} has a NUL byte in it; give a path without",
+                read.text(flag)
+            )));
+        }
+    }
     let data_dir = match read.text("data-dir") {
+        // A name is free text; as a path it must stay one directory below the current one.
+        "" if name.contains(['/', '\0']) => {
+            return Err(ConfigError::Invalid(format!(
+                "--name {name:?} cannot name the data directory (NAME.assay by default), because \
+                 it has a slash or a NUL byte in it; give a --data-dir, or another --name"
+            )));
+        }
         "" => PathBuf::from(format!("{name}.assay")),
         text => PathBuf::from(text),
     };
@@ -233,7 +255,7 @@ fn paths(read: &Reader<'_>, name: &str) -> Paths {
     } else {
         data_dir.join("member").join("wal")
     };
-    Paths { data_dir, wal_dir, wal_dir_explicit }
+    Ok(Paths { data_dir, wal_dir, wal_dir_explicit })
 }
 
 fn listen(read: &Reader<'_>) -> Result<Listen, ConfigError> {
@@ -245,7 +267,7 @@ fn listen(read: &Reader<'_>) -> Result<Listen, ConfigError> {
     }
     for name in ["listen-client-urls", "listen-peer-urls", "listen-metrics-urls"] {
         for url in &read.urls(name)?.0 {
-            bindable(name, url)?;
+            bindable(url)?;
         }
     }
     for name in ["listen-client-urls", "advertise-client-urls"] {
@@ -264,13 +286,7 @@ fn listen(read: &Reader<'_>) -> Result<Listen, ConfigError> {
     })
 }
 
-fn bindable(name: &str, url: &ListenUrl) -> Result<(), ConfigError> {
-    if url.is_tls() {
-        return Err(ConfigError::Invalid(format!(
-            "--{name} asks for TLS ({url}), which this version does not serve yet; use http:// on \
-             a loopback or otherwise protected address"
-        )));
-    }
+fn bindable(url: &ListenUrl) -> Result<(), ConfigError> {
     let ip = url.host().parse::<std::net::IpAddr>().is_ok() || url.host() == "localhost";
     if !url.is_unix() && !ip {
         return Err(ConfigError::Invalid(format!("expected IP in URL for binding ({url})")));

@@ -128,6 +128,14 @@ impl File {
         self.run(IoOp::Write, Some(offset), buf.len() as u64, |raw| raw.write_at(buf, offset))
     }
 
+    /// Like [`File::write_at`], for a caller that can wait for room: a full file system is an error
+    /// that does not poison the file. Some of the bytes may be there; the same write may be made
+    /// again. Nothing was promised for them, so this is not the retry of a lost write.
+    pub fn write_at_or_full(&self, buf: &[u8], offset: u64) -> Result<(), Fault> {
+        let call = |raw: &dyn RawFile| raw.write_at(buf, offset);
+        self.run_unless_full(IoOp::Write, Some(offset), buf.len() as u64, call)
+    }
+
     /// Makes the content and the length durable (`fdatasync`). A failure poisons the file.
     pub fn sync_data(&self) -> Result<(), Fault> {
         self.run(IoOp::SyncData, None, 0, |raw| raw.sync_data())
@@ -189,15 +197,31 @@ impl File {
         bytes: u64,
         call: impl FnOnce(&dyn RawFile) -> io::Result<()>,
     ) -> Result<(), Fault> {
+        self.run_unless_full(op, offset, bytes, call).inspect_err(|_| {
+            if matches!(op, IoOp::Write | IoOp::SyncData | IoOp::SyncAll) {
+                self.poisoned.store(true, Relaxed);
+            }
+        })
+    }
+
+    /// Runs and measures; poisons only when a write fails for another reason than room.
+    fn run_unless_full(
+        &self,
+        op: IoOp,
+        offset: Option<u64>,
+        bytes: u64,
+        call: impl FnOnce(&dyn RawFile) -> io::Result<()>,
+    ) -> Result<(), Fault> {
         self.refuse_poisoned(op)?;
         let running = self.stats.begin(self.kind, op);
         let result = call(&*self.raw);
         running.end(bytes, result.is_ok());
         result.map_err(|source| {
-            if matches!(op, IoOp::Write | IoOp::SyncData | IoOp::SyncAll) {
+            let fault = Fault::new(op, &self.path, offset, source);
+            if op == IoOp::Write && !fault.is_no_space() {
                 self.poisoned.store(true, Relaxed);
             }
-            Fault::new(op, &self.path, offset, source)
+            fault
         })
     }
 }

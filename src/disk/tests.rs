@@ -96,6 +96,21 @@ fn messages_say_what_where_and_why() {
     assert!(file.read_at(&mut [0], 0).is_err(), "a poisoned file refuses everything");
 }
 
+#[test]
+fn a_write_that_may_wait_for_room_poisons_for_every_other_reason_only() {
+    let disk = SimDisk::new();
+    let file = disk.open(Path::new("/x"), KIND, Open::CreateNew).unwrap();
+    disk.set_capacity(Some(1024));
+    assert!(file.write_at_or_full(&[1; 2048], 0).unwrap_err().is_no_space());
+    disk.set_capacity(None);
+    file.write_at_or_full(&[2; 2048], 0).unwrap();
+    file.sync_data().unwrap();
+    assert_eq!(disk.contents(Path::new("/x")).unwrap(), [2; 2048]);
+    disk.plan(disk.ops(), Action::ShortWrite(libc::EIO));
+    assert!(!file.write_at_or_full(&[3; 2048], 0).unwrap_err().is_no_space());
+    assert!(file.sync_data().unwrap_err().to_string().contains("earlier write or sync"));
+}
+
 fn two_sectors() -> (SimDisk, File) {
     let disk = SimDisk::new();
     let file = disk.open(Path::new("/f"), KIND, Open::CreateNew).unwrap();

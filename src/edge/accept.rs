@@ -1,6 +1,6 @@
 //! Accepting and dealing out connections. Nothing a connection does can end this loop.
 
-use super::conn::{self, ConnInfo, Remote, Shared};
+use super::conn::{self, ConnInfo, Remote, Shared, Transport};
 use super::limits::Counters;
 use super::listen::{Port, Socket, Unlink};
 use super::route::{Routes, Rpc};
@@ -25,6 +25,7 @@ pub(super) struct Lane<G> {
 /// One listener on the first runtime.
 pub(super) struct Acceptor<G> {
     pub(super) port: Port,
+    pub(super) transport: Transport,
     pub(super) lanes: Vec<Lane<G>>,
     pub(super) next: Arc<AtomicUsize>,
     pub(super) shared: Shared,
@@ -98,36 +99,37 @@ impl<G: Rpc> Acceptor<G> {
     }
 
     fn deal(&self, accepted: Accepted) {
-        let cap = self.shared.limits.connections;
+        let cap = self.shared.limits.connections.cap(self.port);
         let Some(place) = self.counters.admit(self.port, cap) else { return };
         let turn = self.next.fetch_add(1, Relaxed) % self.lanes.len();
         let lane = &self.lanes[turn];
         let (routes, shared, port) = (lane.routes.clone(), self.shared.clone(), self.port);
+        let speaks = self.transport.clone();
         // A socket belongs to the runtime it was registered with: the first runtime's own
         // connections stay as they are, the others move as plain sockets.
         match accepted {
             Accepted::Tcp(stream, from) => {
-                let info = ConnInfo { remote: Remote::Tcp(from), port, tls: false };
+                let info = ConnInfo::new(Remote::Tcp(from), port);
                 // Answers are small and awaited; a failure here only costs latency.
                 let _ = stream.set_nodelay(true);
                 if turn == 0 {
-                    lane.runtime.spawn(conn::serve(stream, info, routes, shared, place));
+                    lane.runtime.spawn(conn::serve(stream, info, speaks, routes, shared, place));
                 } else if let Ok(stream) = stream.into_std() {
                     lane.runtime.spawn(async move {
                         if let Ok(stream) = TcpStream::from_std(stream) {
-                            conn::serve(stream, info, routes, shared, place).await;
+                            conn::serve(stream, info, speaks, routes, shared, place).await;
                         }
                     });
                 }
             }
             Accepted::Unix(stream) => {
-                let info = ConnInfo { remote: Remote::Unix, port, tls: false };
+                let info = ConnInfo::new(Remote::Unix, port);
                 if turn == 0 {
-                    lane.runtime.spawn(conn::serve(stream, info, routes, shared, place));
+                    lane.runtime.spawn(conn::serve(stream, info, speaks, routes, shared, place));
                 } else if let Ok(stream) = stream.into_std() {
                     lane.runtime.spawn(async move {
                         if let Ok(stream) = UnixStream::from_std(stream) {
-                            conn::serve(stream, info, routes, shared, place).await;
+                            conn::serve(stream, info, speaks, routes, shared, place).await;
                         }
                     });
                 }

@@ -1,4 +1,4 @@
-//! One accepted connection: find the protocol, serve it, end it.
+//! One accepted connection: find the protocol, shake hands, serve it, end it.
 
 use super::guard::{ConnState, Guarded};
 use super::limits::{
@@ -7,7 +7,7 @@ use super::limits::{
 };
 use super::listen::Port;
 use super::route::{Dispatch, Routes, Rpc};
-use super::tls;
+use super::tls::{self, Failure, Logs, Prefixed, Tls};
 use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::fmt;
@@ -52,6 +52,28 @@ pub struct ConnInfo {
     pub port: Port,
     /// Whether it is encrypted.
     pub tls: bool,
+    /// Whether the client proved with a certificate who it is.
+    pub verified: bool,
+    /// The user that this certificate names, where certificates name users (`--client-cert-auth`).
+    pub user: Option<Arc<str>>,
+}
+
+impl ConnInfo {
+    /// A connection that has said nothing yet.
+    pub(super) fn new(remote: Remote, port: Port) -> Self {
+        Self { remote, port, tls: false, verified: false, user: None }
+    }
+}
+
+/// Whether a request came over TLS.
+pub fn is_encrypted(extensions: &http::Extensions) -> bool {
+    extensions.get::<Arc<ConnInfo>>().is_some_and(|info| info.tls)
+}
+
+/// Whether a request came from this machine or from somebody with a verified certificate.
+pub fn is_trusted(extensions: &http::Extensions) -> bool {
+    let verified = extensions.get::<Arc<ConnInfo>>().is_some_and(|info| info.verified);
+    verified || from_this_machine(extensions)
 }
 
 /// Whether a request came from this machine: a Unix socket or a loopback address. A proxy on this
@@ -75,6 +97,8 @@ pub enum Closed {
     Silent,
     /// A TLS handshake on a plain listener.
     Tls,
+    /// No TLS handshake on a TLS listener, or one that failed.
+    Handshake,
     /// The client pinged too often.
     TooManyPings,
     /// Bytes that are not the protocol, a reset or another I/O error.
@@ -85,11 +109,12 @@ pub enum Closed {
 
 impl Closed {
     /// Every reason, in the order of [`Closed::index`].
-    pub const ALL: [Closed; 7] = [
+    pub const ALL: [Closed; 8] = [
         Closed::Done,
         Closed::FirstBytes,
         Closed::Silent,
         Closed::Tls,
+        Closed::Handshake,
         Closed::TooManyPings,
         Closed::Failed,
         Closed::Stopped,
@@ -107,6 +132,7 @@ impl Closed {
             Self::FirstBytes => "first_bytes_timeout",
             Self::Silent => "silent",
             Self::Tls => "tls",
+            Self::Handshake => "handshake",
             Self::TooManyPings => "too_many_pings",
             Self::Failed => "failed",
             Self::Stopped => "stopped",
@@ -120,12 +146,21 @@ pub(super) struct Shared {
     pub(super) limits: Arc<Limits>,
     pub(super) observer: Arc<dyn ConnObserver>,
     pub(super) stop: watch::Receiver<bool>,
+    pub(super) logs: Arc<Logs>,
+}
+
+/// What a listener speaks: plain, TLS, or both on one address.
+#[derive(Clone)]
+pub(super) struct Transport {
+    pub(super) plain: bool,
+    pub(super) tls: Option<Arc<Tls>>,
 }
 
 /// Serves one connection to its end.
 pub(super) async fn serve<S, G>(
     socket: S,
     info: ConnInfo,
+    transport: Transport,
     routes: Routes<G>,
     shared: Shared,
     place: Place,
@@ -136,7 +171,7 @@ pub(super) async fn serve<S, G>(
     let state = Arc::new(ConnState::default());
     let port = info.port;
     shared.observer.opened(port);
-    let why = run(socket, Arc::new(info), routes, &shared, &state).await;
+    let why = run(socket, info, transport, routes, &shared, &state).await;
     let (read, written) = (state.read.load(Relaxed), state.written.load(Relaxed));
     // First the place, so that whoever hears of the end finds it free.
     drop(place);
@@ -145,7 +180,86 @@ pub(super) async fn serve<S, G>(
 
 async fn run<S, G>(
     mut socket: S,
-    info: Arc<ConnInfo>,
+    mut info: ConnInfo,
+    transport: Transport,
+    routes: Routes<G>,
+    shared: &Shared,
+    state: &Arc<ConnState>,
+) -> Closed
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    G: Rpc,
+{
+    let (protocol, bytes) = match first_bytes(&mut socket, shared, state).await {
+        Ok(first) => first,
+        Err(why) => return why,
+    };
+    let tls = match (protocol, transport.tls) {
+        (Protocol::Tls, None) => {
+            shared.observer.handshake_failed(info.port, Failure::PlainListener);
+            tls::refuse_tls(&info, &shared.logs);
+            return Closed::Tls;
+        }
+        (Protocol::Tls, Some(tls)) => tls,
+        (_, Some(_)) if !transport.plain => {
+            shared.observer.handshake_failed(info.port, Failure::Plaintext);
+            tls::refuse_plaintext(socket, &info, &shared.logs).await;
+            return Closed::Handshake;
+        }
+        _ => return speak(socket, protocol, bytes, info, routes, shared, state).await,
+    };
+    let mut stop = shared.stop.clone();
+    let (socket, deadline) = (Prefixed::new(bytes, socket), shared.limits.handshake);
+    let shaken = tokio::select! {
+        shaken = tls.accept(socket, info.remote, deadline) => shaken,
+        _ = stop.wait_for(|stop| *stop) => return Closed::Stopped,
+    };
+    let (mut socket, proven) = match shaken {
+        Ok(shaken) => shaken,
+        Err((failure, error)) => {
+            shared.observer.handshake_failed(info.port, failure);
+            shared.logs.refused(&info, failure, &error);
+            return Closed::Handshake;
+        }
+    };
+    (info.tls, info.verified, info.user) = (true, proven.verified, proven.user);
+    match first_bytes(&mut socket, shared, state).await {
+        Ok((Protocol::Tls, _)) => Closed::Failed,
+        Ok((protocol, bytes)) => {
+            Box::pin(speak(socket, protocol, bytes, info, routes, shared, state)).await
+        }
+        Err(why) => why,
+    }
+}
+
+/// Waits for what says which protocol it is.
+async fn first_bytes<S: AsyncRead + Unpin>(
+    socket: &mut S,
+    shared: &Shared,
+    state: &ConnState,
+) -> Result<(Protocol, Bytes), Closed> {
+    let mut stop = shared.stop.clone();
+    let sniffed = tokio::select! {
+        sniffed = timeout(shared.limits.first_bytes, sniff(socket)) => sniffed,
+        _ = stop.wait_for(|stop| *stop) => return Err(Closed::Stopped),
+    };
+    match sniffed {
+        Ok(Ok(Some((protocol, bytes)))) => {
+            state.read.fetch_add(bytes.len() as u64, Relaxed);
+            Ok((protocol, bytes))
+        }
+        Ok(Ok(None)) => Err(Closed::Done),
+        Ok(Err(_)) => Err(Closed::Failed),
+        Err(_) => Err(Closed::FirstBytes),
+    }
+}
+
+/// Serves HTTP of either version.
+async fn speak<S, G>(
+    socket: S,
+    protocol: Protocol,
+    bytes: Bytes,
+    info: ConnInfo,
     routes: Routes<G>,
     shared: &Shared,
     state: &Arc<ConnState>,
@@ -155,24 +269,11 @@ where
     G: Rpc,
 {
     let limits = &*shared.limits;
-    let mut stop = shared.stop.clone();
-    let sniffed = tokio::select! {
-        sniffed = timeout(limits.first_bytes, sniff(&mut socket)) => sniffed,
-        _ = stop.wait_for(|stop| *stop) => return Closed::Stopped,
-    };
-    let (protocol, bytes) = match sniffed {
-        Ok(Ok(Some(sniffed))) => sniffed,
-        Ok(Ok(None)) => return Closed::Done,
-        Ok(Err(_)) => return Closed::Failed,
-        Err(_) => return Closed::FirstBytes,
-    };
-    state.read.fetch_add(bytes.len() as u64, Relaxed);
-    let dispatch = Dispatch::new(routes, Arc::clone(&info), Arc::clone(state));
+    let stop = shared.stop.clone();
+    let dispatch = Dispatch::new(routes, Arc::new(info), Arc::clone(state));
     match protocol {
-        Protocol::Tls => {
-            tls::refuse(&info);
-            Closed::Tls
-        }
+        // `run` has dealt with it.
+        Protocol::Tls => Closed::Failed,
         Protocol::Http1 => {
             let io = TokioIo::new(Guarded::http1(socket, bytes, Arc::clone(state)));
             let mut http = hyper::server::conn::http1::Builder::new();

@@ -2,18 +2,29 @@
 
 use super::conn::Closed;
 use super::listen::Port;
+use super::tls::Failure;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// File descriptors kept for files, peers and listeners.
+/// File descriptors kept for files, peers, metrics and listeners.
 const RESERVED_FDS: u64 = 1_024;
+/// Lowest limit of open files under which a node runs. Half of it is kept for the node: about 40
+/// descriptors are open when it idles, and a log that cannot open its next segment ends it.
+pub const FD_LIMIT_LEAST: u64 = 256;
+/// Part of the reserve that connections of other members may take.
+const PEER_SHARE: u64 = 4;
+/// Part of the reserve that scrapes and health checks may take.
+const METRICS_SHARE: u64 = 8;
 /// A connection that has not said which protocol it speaks by then is closed.
 pub(super) const FIRST_BYTES_DEADLINE: Duration = Duration::from_secs(10);
 /// Longest time for the head of an HTTP/1 request, or for the first HTTP/2 frame.
 pub(super) const HEADER_DEADLINE: Duration = Duration::from_secs(30);
+/// Longest TLS handshake, on either side. Two round trips and a signature fit many times over, and
+/// so do three retransmissions of a lost packet (1, 2 and 4 s).
+pub(super) const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 /// HTTP/2 window of a whole connection: many parallel large puts must not wait for each other.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 /// Limit of one request's headers.
@@ -28,8 +39,8 @@ const WARN_PERCENT: usize = 80;
 /// Limits that come from flags.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Highest number of open connections, all ports together. See [`connection_cap`].
-    pub connections: usize,
+    /// Highest number of open connections, for each kind of port.
+    pub connections: Caps,
     /// `--max-concurrent-streams` per HTTP/2 connection; `None` for no limit.
     pub max_concurrent_streams: Option<u32>,
     /// `--grpc-keepalive-interval`: silence after which we ping; zero for never.
@@ -42,19 +53,22 @@ pub struct Limits {
     pub first_bytes: Duration,
     /// See [`HEADER_DEADLINE`].
     pub header: Duration,
+    /// See [`HANDSHAKE_DEADLINE`].
+    pub handshake: Duration,
 }
 
 impl Default for Limits {
     /// etcd's defaults for what has a flag.
     fn default() -> Self {
         Self {
-            connections: 10_000,
+            connections: Caps::of(20_000),
             max_concurrent_streams: None,
             keepalive_interval: Duration::from_secs(2 * 3_600),
             keepalive_timeout: Duration::from_secs(20),
             keepalive_min_time: Duration::from_secs(5),
             first_bytes: FIRST_BYTES_DEADLINE,
             header: HEADER_DEADLINE,
+            handshake: HANDSHAKE_DEADLINE,
         }
     }
 }
@@ -71,10 +85,36 @@ pub fn raise_fd_limit() -> io::Result<u64> {
     Ok(hard)
 }
 
-/// Highest number of connections for a limit of open files: all but 1,024 (half of a small limit).
-pub fn connection_cap(fd_limit: u64) -> usize {
-    let cap = fd_limit.saturating_sub(RESERVED_FDS).max(fd_limit / 2);
-    usize::try_from(cap).unwrap_or(usize::MAX)
+/// Highest number of open connections of each kind of port. Kinds do not share: a flood of clients
+/// must leave descriptors for other members, for a scrape that shows the flood, and for files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps([usize; Port::COUNT]);
+
+impl Caps {
+    /// The division of a limit of open files: clients get all but 1,024 (half of a limit below
+    /// 2,048), other members a quarter of the rest, scrapes and health checks an eighth.
+    pub fn of(fd_limit: u64) -> Self {
+        let clients = fd_limit.saturating_sub(RESERVED_FDS).max(fd_limit / 2);
+        let rest = fd_limit - clients;
+        Self(Port::ALL.map(|port| {
+            let cap = match port {
+                Port::Client => clients,
+                Port::Peer => rest / PEER_SHARE,
+                Port::Metrics => rest / METRICS_SHARE,
+            };
+            usize::try_from(cap).unwrap_or(usize::MAX)
+        }))
+    }
+
+    /// The same number for every kind.
+    pub fn each(cap: usize) -> Self {
+        Self([cap; Port::COUNT])
+    }
+
+    /// The cap of one kind.
+    pub fn cap(&self, port: Port) -> usize {
+        self.0[port.index()]
+    }
 }
 
 /// Told of every connection; called on edge threads, must not block.
@@ -85,6 +125,8 @@ pub trait ConnObserver: Send + Sync + 'static {
     fn closed(&self, _port: Port, _why: Closed, _read: u64, _written: u64) {}
     /// `accept` failed (out of file descriptors, ...).
     fn accept_failed(&self, _port: Port) {}
+    /// A connection did not become an encrypted one, or should not have tried.
+    fn handshake_failed(&self, _port: Port, _why: Failure) {}
 }
 
 /// Observes nothing.
@@ -126,16 +168,17 @@ impl Counters {
     /// Takes a place under `cap`; `None` if there is none left.
     pub(super) fn admit(self: &Arc<Self>, port: Port, cap: usize) -> Option<Place> {
         self.accepted.fetch_add(1, Relaxed);
-        let open = self.open_total();
+        let open = self.open(port);
         if open >= cap {
-            self.refused.fetch_add(1, Relaxed);
-            if self.refused.load(Relaxed) == 1 {
-                tracing::error!(open, cap, "connection refused: the cap is reached");
+            if self.refused.fetch_add(1, Relaxed) == 0 {
+                let port = port.as_str();
+                tracing::error!(port, open, cap, "connection refused: the cap is reached");
             }
             return None;
         }
         if open >= cap / 100 * WARN_PERCENT && cap >= 100 && !self.warned.swap(true, Relaxed) {
             tracing::warn!(
+                port = port.as_str(),
                 open,
                 cap,
                 "open connections are above 80 % of the cap; raise the limit of open files"

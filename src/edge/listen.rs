@@ -1,15 +1,21 @@
 //! Binding of TCP and Unix sockets, before anything is served.
 //!
-//! All addresses of a start are bound before the first one is served, so that a taken port is one
-//! clear error at start-up instead of a half-reachable node.
+//! All addresses of a start are taken before anything else happens ([`reserve`]), so that a taken
+//! port is one clear error at once instead of a half-reachable node. A reserved TCP address is bound
+//! and does not listen: to a client the port looks closed, as it should until the node may serve.
+//! A Unix socket has a file, which must not be left behind by a start that is refused; it is only
+//! looked at, and made by [`Reserved::listen`].
 
-use nix::sys::socket::{self, sockopt};
+use super::tls::Tls;
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, SockaddrStorage, sockopt};
 use std::fs::Permissions;
 use std::io::{self, ErrorKind};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Connections that may wait for `accept`; the kernel cuts it to `net.core.somaxconn`. The 128 of
@@ -70,6 +76,8 @@ pub struct Spec {
     pub url: String,
     /// What is served there.
     pub port: Port,
+    /// `--socket-reuse-port`: processes that all ask for it share a TCP address.
+    pub reuse_port: bool,
 }
 
 /// Why an address could not be bound. Every text says which flag, which address and what to do.
@@ -152,7 +160,10 @@ pub struct Bound {
     pub(super) socket: Socket,
     pub(super) url: String,
     pub(super) port: Port,
+    /// Whether plain HTTP, TLS or both were asked for.
+    pub(super) plain: bool,
     pub(super) tls: bool,
+    pub(super) secured: Option<Arc<Tls>>,
 }
 
 #[derive(Debug)]
@@ -186,6 +197,18 @@ impl Bound {
     /// Whether the scheme asks for TLS.
     pub fn is_tls(&self) -> bool {
         self.tls
+    }
+
+    /// Whether it asks for TLS and was not given what it needs for it.
+    pub fn lacks_certificate(&self) -> bool {
+        self.tls && self.secured.is_none()
+    }
+
+    /// Hands in what a socket that asks for TLS needs; others are left as they are.
+    pub fn secure(&mut self, tls: &Arc<Tls>) {
+        if self.tls {
+            self.secured = Some(Arc::clone(tls));
+        }
     }
 
     /// The bound TCP address (with the port the kernel chose for port zero).
@@ -230,24 +253,128 @@ impl Spec {
     }
 }
 
-/// Opens the socket. Connections queue in the kernel until [`super::Edge::serve`].
+/// An address that this process holds and does not listen on yet.
+#[derive(Debug)]
+pub struct Reserved {
+    spec: Spec,
+    address: Address,
+    place: Place,
+    plain: bool,
+    tls: bool,
+}
+
+#[derive(Debug)]
+enum Place {
+    Tcp(OwnedFd, SocketAddr),
+    Unix(PathBuf),
+}
+
+/// Takes the address without listening on it and adds it to `others`, which were taken before by
+/// this start. `http` and `https` on one address share a socket.
 ///
 /// # Errors
 /// A [`ListenError`] that names the flag, the address and what to do.
-pub fn bind(spec: &Spec) -> Result<Bound, ListenError> {
+pub fn reserve(spec: &Spec, others: &mut Vec<Reserved>) -> Result<(), ListenError> {
     let (address, tls) = spec.parse()?;
-    let socket = match address {
-        Address::Tcp(address) => bind_tcp(&address),
-        Address::Unix(path) => bind_unix(&path),
+    // Port zero is another port every time.
+    let zero = matches!(&address, Address::Tcp(address) if address.ends_with(":0"));
+    let twin = others.iter_mut().find(|other| {
+        !zero && other.address == address && other.spec.port == spec.port && other.tls != tls
+    });
+    if let Some(twin) = twin {
+        (twin.plain, twin.tls) = (true, true);
+        return Ok(());
+    }
+    let place = match &address {
+        Address::Tcp(address) => reserve_tcp(address, spec.reuse_port),
+        Address::Unix(path) => reserve_unix(path),
     }
     .map_err(|source| ListenError::from_io(spec, source))?;
-    Ok(Bound { socket, url: spec.url.clone(), port: spec.port, tls })
+    // Two sockets that do not listen may hold one address; the kernel refuses only the second
+    // listen(), which comes too late to be told before the disk is measured.
+    if others.iter().any(|other| other.place.collides(&place)) {
+        return Err(ListenError::from_io(spec, ErrorKind::AddrInUse.into()));
+    }
+    others.push(Reserved { spec: spec.clone(), place, address, plain: !tls, tls });
+    Ok(())
 }
 
-fn bind_tcp(address: &str) -> io::Result<Socket> {
-    let listener = TcpListener::bind(address)?;
-    // A second listen() only changes the length of the queue.
-    socket::listen(&listener, socket::Backlog::new(BACKLOG)?)?;
+/// Takes the address and listens on it.
+///
+/// # Errors
+/// As [`reserve`].
+pub fn bind(spec: &Spec) -> Result<Bound, ListenError> {
+    let mut reserved = Vec::with_capacity(1);
+    reserve(spec, &mut reserved)?;
+    reserved.swap_remove(0).listen()
+}
+
+impl Reserved {
+    /// What will be served there.
+    pub fn port(&self) -> Port {
+        self.spec.port
+    }
+
+    /// Opens the socket. Connections queue in the kernel until [`super::Edge::serve`].
+    ///
+    /// # Errors
+    /// As [`reserve`]: another process may have been faster to listen.
+    pub fn listen(self) -> Result<Bound, ListenError> {
+        let Self { spec, place, plain, tls, .. } = self;
+        let socket = match place {
+            Place::Tcp(socket, _) => listen_tcp(socket),
+            Place::Unix(path) => bind_unix(&path),
+        }
+        .map_err(|source| ListenError::from_io(&spec, source))?;
+        Ok(Bound { socket, url: spec.url, port: spec.port, plain, tls, secured: None })
+    }
+}
+
+impl Place {
+    fn collides(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Self::Tcp(_, a), Self::Tcp(_, b)) => {
+                let every = a.ip().is_unspecified() || b.ip().is_unspecified();
+                a.port() != 0 && a.port() == b.port() && (every || a.ip() == b.ip())
+            }
+            (Self::Unix(a), Self::Unix(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+fn reserve_tcp(address: &str, reuse_port: bool) -> io::Result<Place> {
+    let all: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+    // A name stands for one address, and for IPv4 where there is one: the second address of
+    // `localhost` must not hide that the first one is taken.
+    let first = all.iter().find(|address| address.is_ipv4()).or(all.first());
+    let address = *first.ok_or_else(|| io::Error::from(ErrorKind::AddrNotAvailable))?;
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let socket = socket::socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    // Connections of an earlier process in TIME_WAIT do not block the address.
+    socket::setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    if reuse_port {
+        socket::setsockopt(&socket, sockopt::ReusePort, &true)?;
+    }
+    socket::bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+    Ok(Place::Tcp(socket, address))
+}
+
+fn reserve_unix(path: &Path) -> io::Result<Place> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(ErrorKind::AddrInUse.into());
+    }
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    nix::unistd::access(directory, nix::unistd::AccessFlags::W_OK)?;
+    Ok(Place::Unix(path.to_path_buf()))
+}
+
+fn listen_tcp(socket: OwnedFd) -> io::Result<Socket> {
+    socket::listen(&socket, socket::Backlog::new(BACKLOG)?)?;
+    let listener = TcpListener::from(socket);
     // A peer that vanished without a word is found by the kernel, whatever protocol it spoke;
     // accepted sockets inherit these.
     socket::setsockopt(&listener, sockopt::KeepAlive, &true)?;

@@ -1,7 +1,7 @@
 //! The edge threads, one current-thread runtime each, and what is served on them.
 
 use super::accept::{Acceptor, Lane};
-use super::conn::Shared;
+use super::conn::{Shared, Transport};
 use super::limits::{ConnObserver, Counters, Limits};
 use super::listen::{Bound, Port};
 use super::route::{Routes, Rpc};
@@ -76,6 +76,7 @@ impl Edge {
                 limits: Arc::new(options.limits),
                 observer: options.observer,
                 stop: stop_seen,
+                logs: Arc::default(),
             },
             next: Arc::default(),
         })
@@ -94,13 +95,23 @@ impl Edge {
     /// Serves bound sockets until [`Edge::drain`]. `make` is called once per socket and runtime,
     /// with the runtime's index. May be called again for ports that open later.
     pub fn serve<G: Rpc>(&self, bound: Vec<Bound>, make: impl Fn(usize, Port) -> Routes<G>) {
-        for Bound { socket, port, .. } in bound {
+        for bound in bound {
+            if bound.lacks_certificate() {
+                // Better nobody than plain text.
+                tracing::error!(
+                    url = bound.url(),
+                    "a TLS listener without certificates is not served"
+                );
+                continue;
+            }
+            let Bound { socket, port, plain, secured, .. } = bound;
             let lane = |(ix, runtime): (usize, &Handle)| Lane {
                 runtime: runtime.clone(),
                 routes: make(ix, port),
             };
             let acceptor = Acceptor {
                 port,
+                transport: Transport { plain, tls: secured },
                 lanes: self.runtimes.iter().enumerate().map(lane).collect(),
                 next: Arc::clone(&self.next),
                 shared: self.shared.clone(),

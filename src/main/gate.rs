@@ -2,9 +2,11 @@
 
 use assay::config::Config;
 use bench_disk::gate::{self, Decision, Mode, Options};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-/// Runs the gate.
-pub(crate) fn check(config: &Config) -> Decision {
+/// Runs the gate; `interrupt` ends it early.
+pub(crate) fn check(config: &Config, interrupt: Arc<AtomicBool>) -> Decision {
     // The flag was validated against the same four words.
     let mode = config.gate.mode.parse().unwrap_or(Mode::Enforce);
     gate::check(Options {
@@ -14,5 +16,6 @@ pub(crate) fn check(config: &Config) -> Decision {
         p99_limit: config.gate.p99,
         verdict_file: config.gate.verdict_file.clone(),
         progress: None,
+        interrupt,
     })
 }

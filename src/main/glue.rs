@@ -4,8 +4,11 @@ use assay::admin::{AlarmKind, DebugSource, HealthSource, Phase, ReadFuture, Vers
 use assay::config::{API_VERSION, Config, Level, Log, LogOutput, STORAGE_VERSION, UrlList};
 use assay::edge::{self, Port, Spec};
 use assay::node::{self, Handle, Progress};
+use assay::telemetry::io::{FileKind, IoStats};
 use assay::telemetry::logging;
 use assay::telemetry::metrics::Metrics;
+use assay::telemetry::sync_mix::{SyncMix, SyncMixSnapshot};
+use bench_disk::sampler::recorded::{Recorded, Stream};
 use std::sync::{Arc, OnceLock};
 
 /// Options of the log.
@@ -34,7 +37,7 @@ pub(crate) fn log_options(log: &Log) -> logging::Options {
 pub(crate) fn edge_limits(config: &Config, fd_limit: u64) -> edge::Limits {
     let limits = &config.limits;
     edge::Limits {
-        connections: edge::connection_cap(fd_limit),
+        connections: edge::Caps::of(fd_limit),
         max_concurrent_streams: (limits.concurrent_streams < u32::MAX)
             .then_some(limits.concurrent_streams),
         keepalive_interval: limits.keepalive_interval,
@@ -44,9 +47,15 @@ pub(crate) fn edge_limits(config: &Config, fd_limit: u64) -> edge::Limits {
     }
 }
 
+/// Limit of connections of each kind of port, for the metric.
+pub(crate) fn connection_limits(fd_limit: u64) -> Vec<(&'static str, u64)> {
+    let caps = edge::Caps::of(fd_limit);
+    Port::ALL.map(|port| (port.as_str(), caps.cap(port) as u64)).to_vec()
+}
+
 /// Listeners of one flag.
-pub(crate) fn specs(flag: &'static str, urls: &UrlList, port: Port) -> Vec<Spec> {
-    urls.texts().into_iter().map(|url| Spec { flag, url, port }).collect()
+pub(crate) fn specs(flag: &'static str, urls: &UrlList, port: Port, reuse_port: bool) -> Vec<Spec> {
+    urls.texts().into_iter().map(|url| Spec { flag, url, port, reuse_port }).collect()
 }
 
 /// Health of a process: starting until the node is known, then the node's.
@@ -110,13 +119,17 @@ impl HealthSource for Health {
 }
 
 /// Values of `/debug/vars`.
-pub(crate) struct Vars(pub(crate) Arc<Health>);
+pub(crate) struct Vars {
+    pub(crate) health: Arc<Health>,
+    pub(crate) io: Arc<IoStats>,
+}
 
 impl DebugSource for Vars {
     fn vars(&self) -> Vec<(String, serde_json::Value)> {
-        let mut vars =
-            vec![("cmdline".to_string(), serde_json::json!(std::env::args().collect::<Vec<_>>()))];
-        if let Some(node) = self.0.node.get() {
+        let words: Vec<String> =
+            std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let mut vars = vec![("cmdline".to_string(), serde_json::json!(words))];
+        if let Some(node) = self.health.node.get() {
             let raft = node.raft();
             vars.push((
                 "raft.status".to_string(),
@@ -130,7 +143,27 @@ impl DebugSource for Vars {
                 }),
             ));
         }
+        let mix = serde_json::to_value(recorded(&self.io)).unwrap_or_default();
+        vars.push((bench_disk::sampler::recorded::KEY.to_string(), mix));
         vars
+    }
+}
+
+/// What the log and the store wrote before each sync, for `bench-disk run --mix`.
+fn recorded(io: &IoStats) -> Recorded {
+    let snapshot = |kind| io.mix(kind).map(SyncMix::snapshot).unwrap_or_default();
+    let stream = |seen: &SyncMixSnapshot| Stream {
+        writes: seen.writes,
+        bytes: seen.bytes,
+        bytes_per_sync: seen.bytes_per_sync.clone(),
+    };
+    let (log, store) = (snapshot(FileKind::Wal), snapshot(FileKind::Store));
+    Recorded {
+        schema: bench_disk::sampler::recorded::SCHEMA,
+        program: concat!("assay ", env!("CARGO_PKG_VERSION")).to_string(),
+        active_seconds: log.active_seconds,
+        log: stream(&log),
+        store: stream(&store),
     }
 }
 

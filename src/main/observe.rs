@@ -1,15 +1,19 @@
 //! Joins interface, edge and node to the metrics: counts calls and connections, samples the state.
 
+use super::drift::DiskDrift;
 use super::glue::Health;
+use super::tls::Sides;
 use assay::admin::{HealthSource, Phase};
 use assay::api::Code;
 use assay::api::{GrpcObserver, Method, Service};
-use assay::edge::{Closed, ConnObserver, Counters, Port};
+use assay::edge::{Closed, ConnObserver, Counters, Failure, Port};
 use assay::machine::AlarmKind;
 use assay::node::Handle;
-use assay::telemetry::metrics::{NodeSample, StateSample, StateSource, WatchSample};
+use assay::telemetry::metrics::{
+    CertificateSample, NodeSample, StateSample, StateSource, WatchSample,
+};
 use assay::telemetry::rpc::{ConnStats, MethodName, RpcStats};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Names of all methods, by [`Method::index`].
 pub(crate) fn methods() -> Vec<MethodName> {
@@ -65,6 +69,11 @@ pub(crate) fn reasons() -> Vec<&'static str> {
     Closed::ALL.map(Closed::as_str).to_vec()
 }
 
+/// Names of all reasons of a failed handshake, by [`Failure::index`].
+pub(crate) fn failures() -> Vec<&'static str> {
+    Failure::ALL.map(Failure::as_str).to_vec()
+}
+
 /// Counts calls.
 pub(crate) struct Calls(pub(crate) Arc<RpcStats>);
 
@@ -101,16 +110,23 @@ impl ConnObserver for Connections {
     fn accept_failed(&self, port: Port) {
         self.0.accept_failed(port.index());
     }
+
+    fn handshake_failed(&self, port: Port, why: Failure) {
+        self.0.handshake_failed(port.index(), why.index());
+    }
 }
 
 /// Samples process and node at a scrape.
 pub(crate) struct State {
     pub(crate) health: Arc<Health>,
     pub(crate) connections: Arc<Counters>,
+    pub(crate) tls: Arc<OnceLock<Sides>>,
+    pub(crate) drift: DiskDrift,
 }
 
 impl StateSource for State {
     fn sample(&self) -> StateSample {
+        let sides = self.tls.get().map(Sides::all).unwrap_or_default();
         let open = |port: Port| (port.as_str(), self.connections.open(port) as u64);
         StateSample {
             node: self.health.node.get().map(node),
@@ -119,6 +135,22 @@ impl StateSource for State {
             accepted: self.connections.accepted(),
             refused: self.connections.refused(),
             ready: self.health.phase() == Phase::Ready,
+            certificates: sides
+                .iter()
+                .flat_map(|tls| {
+                    tls.dates().into_iter().map(|dates| CertificateSample {
+                        listener: tls.name(),
+                        cert: dates.cert,
+                        issued: dates.issued,
+                        expires: dates.expires,
+                    })
+                })
+                .collect(),
+            tls_files_rejected: sides
+                .iter()
+                .map(|tls| (tls.name(), tls.is_rejecting_files()))
+                .collect(),
+            drift: Some(self.drift.sample()),
         }
     }
 }

@@ -1,14 +1,17 @@
 //! The life of the process between flags and exit code.
 
+use super::drift::DiskDrift;
 use super::glue::{self, Health, Vars};
-use super::{gate, observe, service, text};
+use super::ports::Ports;
+use super::signals::Signals;
+use super::{gate, observe, places, service, text, tls};
 use assay::admin::{Access, Admin};
 use assay::api;
 use assay::config::{Config, LogOutput};
 use assay::disk::{Disk, OsDisk};
-use assay::edge::{self, Bound, Edge, NoRpc, Port};
+use assay::edge::{self, Bound, Edge, NoRpc};
 use assay::node::data_dir::DataDir;
-use assay::node::{self, End, Node, Progress};
+use assay::node::{self, Node, Progress};
 use assay::peer;
 use assay::telemetry::io::IoStats;
 use assay::telemetry::logging;
@@ -18,8 +21,6 @@ use assay::telemetry::peer_stats::PeerStats;
 use assay::telemetry::rpc::{ConnStats, RpcStats};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
 
 /// Time that open calls get to finish after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -59,6 +60,42 @@ pub(crate) fn run(config: &Config) -> u8 {
 fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let progress = Progress::default();
     progress.enter("gate");
+    let refused = |error: &dyn std::fmt::Display| Refusal::new(EXIT_CONFIGURATION, error);
+    let fd_limit = edge::raise_fd_limit().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+        1024
+    });
+    if fd_limit < edge::FD_LIMIT_LEAST {
+        return Err(refused(&format!(
+            "the limit of open files is {fd_limit}, a node needs {} for its files and some \
+             clients: raise it (`ulimit -n`, LimitNOFILE= of a service)",
+            edge::FD_LIMIT_LEAST
+        )));
+    }
+    let runtimes = std::thread::available_parallelism().map_or(1, usize::from);
+    let rpc = Arc::new(RpcStats::new(observe::methods()));
+    let peer_stats = Arc::new(PeerStats::default());
+    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons(), observe::failures()));
+    let edge = Edge::start(edge::Options {
+        runtimes,
+        limits: glue::edge_limits(config, fd_limit),
+        observer: Arc::new(observe::Connections(conns.clone())),
+    })
+    .map_err(|error| refused(&error))?;
+    let first = edge.runtimes()[0].clone();
+    let signals = Signals::listen(&first);
+
+    // Mistakes first: nobody should wait for a probe to hear of a taken port or a wrong path.
+    places::check("data-dir", &config.paths.data_dir).map_err(|error| refused(&error))?;
+    if config.paths.wal_dir_explicit {
+        places::check("wal-dir", &config.paths.wal_dir).map_err(|error| refused(&error))?;
+    }
+    for warning in config.tls.warnings(&config.listen) {
+        tracing::warn!("{warning}");
+    }
+    let refuse_tls = |error| Refusal::new(EXIT_CONFIGURATION, error);
+    let mut sides = tls::from_files(config).map_err(refuse_tls)?;
+    let ports = Ports::reserve(config).map_err(|error| refused(&error))?;
     if config.gate.mode != "off" {
         tracing::info!(
             dir = %config.paths.data_dir.display(),
@@ -66,7 +103,10 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
             "disk gate: a disk without a stored verdict is measured now, up to 60 s"
         );
     }
-    let decision = gate::check(config);
+    let decision = gate::check(config, signals.interrupt.clone());
+    if !signals.start() {
+        return Ok(());
+    }
     if !decision.start {
         return Err(Refusal::new(decision.exit_code, &decision.text));
     }
@@ -75,24 +115,11 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     } else {
         tracing::info!(state = decision.state.as_str(), "disk gate: {}", decision.summary);
     }
-    let fd_limit = edge::raise_fd_limit().unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot raise the limit of open files");
-        1024
-    });
     let io = Arc::new(IoStats::new());
     let node_metrics = Arc::new(NodeMetrics::default());
     let metrics = Arc::new(Metrics::new());
-    let runtimes = std::thread::available_parallelism().map_or(1, usize::from);
-    let rpc = Arc::new(RpcStats::new(observe::methods()));
-    let peer_stats = Arc::new(PeerStats::default());
-    let conns = Arc::new(ConnStats::new(observe::ports(), observe::reasons()));
-    let edge = Edge::start(edge::Options {
-        runtimes,
-        limits: glue::edge_limits(config, fd_limit),
-        observer: Arc::new(observe::Connections(conns.clone())),
-    })
-    .map_err(|error| Refusal::new(EXIT_CONFIGURATION, error))?;
     metrics.set_sources(Sources {
+        peers: peer_stats.clone(),
         io: io.clone(),
         node: node_metrics.clone(),
         rpc: rpc.clone(),
@@ -103,7 +130,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
             p99_seconds: decision.p99.map(|p99| p99.as_secs_f64()),
             limit_seconds: config.gate.p99.as_secs_f64(),
         },
-        connection_limit: edge::connection_cap(fd_limit) as u64,
+        connection_limits: glue::connection_limits(fd_limit),
         store_pending_limit: node::STORE_PENDING_MAX_BYTES,
         phases: &node::PHASES,
         api_version: assay::config::API_VERSION,
@@ -114,47 +141,65 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         node: OnceLock::new(),
         metrics: metrics.clone(),
     });
+    let in_use = Arc::new(OnceLock::new());
     metrics.set_state(Arc::new(observe::State {
         health: health.clone(),
         connections: edge.counters().clone(),
+        tls: in_use.clone(),
+        drift: DiskDrift::new(
+            io.clone(),
+            u64::try_from(config.gate.p99.as_nanos()).unwrap_or(u64::MAX),
+            decision.verdict.as_ref(),
+        ),
     }));
     let admin = Admin {
         health: health.clone(),
         metrics: Arc::new(glue::Exposition(metrics)),
-        debug: Arc::new(Vars(health.clone())),
+        debug: Arc::new(Vars { health: health.clone(), io: io.clone() }),
         access: Arc::new(Access {
             hosts: config.access.hosts.clone(),
             origins: config.access.origins.clone(),
-            tls: false,
+            is_encrypted: edge::is_encrypted,
         }),
-        trusted: assay::edge::from_this_machine,
+        trusted: edge::is_trusted,
     };
 
-    // Sockets are bound before the data directory is touched: an address in use is then a clear
-    // error without side effects. Clients are accepted once the node is ready.
-    let metrics_bound = bind_metrics(config)?;
+    // Clients are accepted once the node is ready; until then their connections queue.
+    let mut ports = ports.listen(config).map_err(|error| refused(&error))?;
     let metrics_urls: Vec<String> =
-        metrics_bound.iter().map(|bound| bound.url().to_string()).collect();
-    let clients = bind("listen-client-urls", &config.listen.client, Port::Client)?;
-    let peers = bind("listen-peer-urls", &config.listen.peer, Port::Peer)?;
-    edge.serve(metrics_bound, |_, _| NoRpc::routes(admin.metrics_routes()));
-    let peer_service = peer::Service::default();
-    edge.serve(peers, |_, _| edge::Routes {
-        rpc: Some(peer_service.server()),
-        http: admin.peer_routes(),
-    });
+        ports.metrics.iter().map(|bound| bound.url().to_string()).collect();
+    sides.secure(&mut ports.metrics);
+    let serve_metrics =
+        |bound: Vec<Bound>| edge.serve(bound, |_, _| NoRpc::routes(admin.metrics_routes()));
+    let (waiting, served): (Vec<_>, Vec<_>) =
+        ports.metrics.into_iter().partition(Bound::lacks_certificate);
+    serve_metrics(served);
 
     let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io));
     let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
+    tls::add_self_signed(&mut sides, config, &*disk).map_err(refuse_tls)?;
+    let mut waiting = waiting;
+    for bound in [&mut waiting, &mut ports.clients, &mut ports.peers] {
+        sides.secure(bound);
+    }
+    serve_metrics(waiting);
+    let peer_service = peer::Service::default();
+    edge.serve(ports.peers, |_, _| edge::Routes {
+        rpc: Some(peer_service.server()),
+        http: admin.peer_routes(),
+    });
+    sides.follow_files(&edge.runtimes()[0]);
+    let security = sides.dialling();
+    // Ignored only if it was set before, which cannot be.
+    let _ = in_use.set(sides);
     if let Err(error) = bench_disk::gate::adopt(&decision, &config.paths.data_dir) {
         tracing::warn!(%error, "cannot keep the disk verdict in the data directory");
     }
-    let first = edge.runtimes()[0].clone();
     let joined = match dir.format {
         Some(_) => None,
         None => first
-            .block_on(node::join(config))
+            .block_on(node::join(config, &security))
             .map_err(|error| Refusal::new(error.exit_code(), error))?,
     };
     let parts = node::Parts {
@@ -165,6 +210,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         dir,
         network: edge.runtimes().to_vec(),
         peer_stats,
+        security,
         joined,
     };
     let mut node =
@@ -178,8 +224,9 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     // Ignored only if it was set before, which cannot be.
     let _ = health.node.set(node.handle.clone());
     peer_service.begin(node.handle.peers(), node.handle.local());
-    // From here on a signal stops the node in order; before, there is nothing to put in order.
-    let mut signals = Signals::listen(&first);
+    // The member takes part from here on, so a signal stops it in order; before, there was nothing
+    // to put in order.
+    signals.serve();
     let mut ended = node.handle.ended();
     let published = first.block_on(async {
         tokio::select! {
@@ -199,7 +246,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     }
     progress.enter("serve");
     let api = api::node_service(&node.handle, Arc::new(observe::Calls(rpc)));
-    edge.serve(clients, |_, _| edge::Routes {
+    edge.serve(ports.clients, |_, _| edge::Routes {
         rpc: Some(api.clone()),
         http: admin.client_routes(Default::default()),
     });
@@ -209,37 +256,12 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn bind(
-    flag: &'static str,
-    urls: &assay::config::UrlList,
-    port: Port,
-) -> Result<Vec<Bound>, Refusal> {
-    glue::specs(flag, urls, port)
-        .iter()
-        .map(|spec| edge::bind(spec).map_err(|error| Refusal::new(EXIT_CONFIGURATION, error)))
-        .collect()
-}
-
-/// The metrics listener has a default address that another program may hold: then `/metrics` is
-/// still on the client port. If it was asked for, not getting it is an error.
-fn bind_metrics(config: &Config) -> Result<Vec<Bound>, Refusal> {
-    match bind("listen-metrics-urls", &config.listen.metrics, Port::Metrics) {
-        Ok(bound) => Ok(bound),
-        Err(refusal) if config.metrics_listener_explicit => Err(refusal),
-        Err(refusal) => {
-            tracing::warn!(
-                error = refusal.text,
-                "no metrics listener: metrics are served on the client port only"
-            );
-            Ok(Vec::new())
-        }
-    }
-}
-
 fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
     let identity = node.handle.identity();
     for url in &config.listen.client.0 {
-        if url.is_loopback() {
+        if url.is_tls() {
+            tracing::info!(address = url.address(), "serving client traffic securely");
+        } else if url.is_loopback() {
             tracing::info!(address = url.address(), "serving client traffic insecurely");
         } else {
             tracing::warn!(
@@ -254,44 +276,6 @@ fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
         text::say(&text::started(config, disk, ids, metrics));
     }
     service::notify("READY=1\nSTATUS=serving");
-}
-
-/// Signals that end the node in order; without them a signal ends the process at once, which the
-/// log survives.
-struct Signals(Option<(Signal, Signal)>);
-
-impl Signals {
-    fn listen(runtime: &tokio::runtime::Handle) -> Self {
-        let _inside = runtime.enter();
-        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-            (Ok(term), Ok(int)) => Signals(Some((term, int))),
-            (Err(error), _) | (_, Err(error)) => {
-                tracing::error!(%error, "cannot listen for signals");
-                Signals(None)
-            }
-        }
-    }
-
-    /// Waits for a signal, or for a reason of the node's own to end.
-    async fn wait(&mut self, ended: &mut watch::Receiver<Option<End>>) {
-        let signal = async {
-            let Some((term, int)) = &mut self.0 else { return std::future::pending().await };
-            tokio::select! {
-                _ = term.recv() => "SIGTERM",
-                _ = int.recv() => "SIGINT",
-            }
-        };
-        tokio::select! {
-            received = signal => {
-                tracing::info!(signal = received, "received signal; shutting down");
-            }
-            _ = ended.wait_for(Option::is_some) => tracing::warn!(
-                "this member was removed from the cluster and stops; to bring it back, run `member \
-                 add` and start it with an empty data directory and \
-                 --initial-cluster-state=existing"
-            ),
-        }
-    }
 }
 
 fn stop(edge: Edge, node: Node, runtime: &tokio::runtime::Handle) {

@@ -51,7 +51,7 @@ pub(crate) fn help() -> String {
     text.push_str(
         "\nExit codes: 0 stopped in order, 1 configuration, 2 usage, 20 disk gate FAIL, 21 disk \
          gate\nINCONCLUSIVE (strict), 22 disk gate REFUSED, 74 I/O error, 75 directory locked, 78 \
-         foreign or\nnewer data directory.\n",
+         foreign,\nnewer or incomplete data directory.\n",
     );
     text
 }
@@ -62,6 +62,24 @@ fn state(flag: &flags::Flag) -> &'static str {
         flags::State::Accepted => " (accepted, no effect)",
         flags::State::NotYet => " (not in this version)",
     }
+}
+
+/// How safe the ports are, in words.
+fn security(config: &Config) -> &'static str {
+    let (tls, listen) = (&config.tls, &config.listen);
+    let checked = |urls: &config::UrlList, side: &config::TlsSide| {
+        urls.0.iter().all(|url| url.is_loopback() || url.is_tls() && side.trusted_ca.is_some())
+    };
+    let sides = [(&listen.client, &tls.client), (&listen.peer, &tls.peer)];
+    if sides.iter().any(|(urls, side)| !checked(urls, side)) {
+        return "  INSECURE  other machines can connect without a certificate, and there is no \
+                authentication:\n            whoever reaches a port reads and writes everything\n";
+    }
+    if sides.iter().any(|(urls, _)| urls.0.iter().any(|url| !url.is_tls())) {
+        return "  insecure  a port has no TLS and no authentication; only this machine can connect \
+                there\n";
+    }
+    "  secure    every client and member shows a certificate\n"
 }
 
 /// The text of a start: what runs, on what disk, where, and what is insecure.
@@ -77,21 +95,7 @@ pub(crate) fn started(config: &Config, disk: &str, ids: (u64, u64), metrics: &[S
         config.listen.peer,
         if metrics.is_empty() { "on the client port".into() } else { metrics.join(",") },
     );
-    let open: Vec<&str> = config
-        .listen
-        .client
-        .0
-        .iter()
-        .chain(&config.listen.peer.0)
-        .filter(|url| !url.is_loopback())
-        .map(|url| url.as_str())
-        .collect();
-    text.push_str(if open.is_empty() {
-        "  insecure  no TLS and no authentication; only this machine can connect\n"
-    } else {
-        "  INSECURE  no TLS and no authentication, and other machines can connect: whoever reaches \
-         a port\n            reads and writes everything\n"
-    });
+    text.push_str(security(config));
     text.push_str("  space     nothing compacts history by itself: compact, or watch the quota\n");
     text
 }

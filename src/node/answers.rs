@@ -3,6 +3,7 @@
 use super::handle::{Done, Refused};
 use super::input::{BarrierReply, ProposeReply, Reply};
 use std::cell::Cell;
+use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 thread_local! {
@@ -34,7 +35,7 @@ impl Answered {
 /// bounded by the requests in flight.
 #[derive(Clone)]
 pub(super) struct Answers {
-    lanes: Vec<UnboundedSender<Vec<Answered>>>,
+    lanes: Arc<[UnboundedSender<Vec<Answered>>]>,
 }
 
 /// The receiving half of one runtime.
@@ -69,7 +70,7 @@ pub(super) fn lanes(count: usize) -> (Answers, Vec<AnswerLane>) {
         senders.push(sender);
         receivers.push(AnswerLane { index, lane });
     }
-    (Answers { lanes: senders }, receivers)
+    (Answers { lanes: senders.into() }, receivers)
 }
 
 /// Answers of one turn, sorted by runtime.
@@ -97,7 +98,9 @@ impl Turn<'_> {
     }
 
     fn put(&mut self, runtime: Option<usize>, answered: Answered) {
-        match runtime.and_then(|index| self.groups.get_mut(index)) {
+        // In a turn that the caller's own runtime took there is nothing to wake.
+        let elsewhere = runtime.filter(|_| runtime != self::runtime());
+        match elsewhere.and_then(|index| self.groups.get_mut(index)) {
             Some(group) => group.push(answered),
             None => answered.deliver(),
         }

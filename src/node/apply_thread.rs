@@ -9,7 +9,7 @@ use super::counts;
 use super::fatal;
 use super::handle::{Done, End, Inner, Refused};
 use super::input::{ApplyInput, BarrierReply, Events, NodeInput, Stamps, StoreInput, Waiter};
-use super::lane::Lane;
+use super::lane::{Lane, Taker, Turns};
 use super::local::addresses;
 use super::watch_thread::WatchLane;
 use crate::consensus::{Committed, EntryKind, SnapshotMeta};
@@ -29,6 +29,10 @@ use std::time::Duration;
 const FREEZE_BYTES: usize = 64 << 20;
 /// How often callers that gave up are swept out of the table of waiters.
 const SWEEP_EVERY_NS: u64 = 1_000_000_000;
+/// Commands that a guest applies at most, and their bytes: some ten microseconds, far less than
+/// the wake-ups that it saves cost a caller, and than the sync that the guest would be late for.
+const GUEST_COMMANDS_MAX: usize = 4;
+const GUEST_COMMAND_BYTES_MAX: usize = 16 << 10;
 
 /// What the thread needs.
 pub(super) struct ApplyThread {
@@ -61,13 +65,15 @@ struct Loop {
     compaction_due_ns: u64,
     opened_ns: Option<u64>,
     swept_ns: u64,
+    /// Term whose entries the core was last told to be applied.
+    told_term: u64,
 }
 
 impl ApplyThread {
     /// Body of the thread.
     pub(super) fn run(self) {
-        self.queue.own();
-        let mut state = Loop {
+        let queue = self.queue.clone();
+        let state = Loop {
             thread: self,
             waiters: HashMap::new(),
             reads: BTreeMap::new(),
@@ -81,15 +87,9 @@ impl ApplyThread {
             compaction_due_ns: 0,
             opened_ns: None,
             swept_ns: 0,
+            told_term: 0,
         };
-        let mut inputs = Vec::new();
-        loop {
-            let wait = state.wait(clock::now_ns());
-            state.thread.queue.drain(&mut inputs, wait);
-            if state.turn(&mut inputs) {
-                return;
-            }
-        }
+        queue.run(Box::new(state));
     }
 }
 
@@ -107,20 +107,42 @@ impl ApplyThread {
     }
 }
 
-impl Loop {
-    /// How long there is nothing to do unless something comes in.
-    fn wait(&self, now: u64) -> Option<Duration> {
+impl Turns<ApplyInput> for Loop {
+    fn due_ns(&self) -> Option<u64> {
         let freeze = self
             .opened_ns
-            .filter(|_| !self.store_busy)
+            .filter(|_| !self.store_busy && self.installing.is_none())
             .map(|opened| opened + self.thread.store_interval.as_nanos() as u64);
         let compaction = self.compacting.then_some(self.compaction_due_ns);
-        let due = freeze.into_iter().chain(compaction).min()?;
-        Some(Duration::from_nanos(due.saturating_sub(now)))
+        freeze.into_iter().chain(compaction).min()
     }
 
+    /// Few and small commands: what a lone client waits for.
+    fn takes(&self, guest: Taker, inputs: &[ApplyInput]) -> bool {
+        let (mut commands, mut bytes) = (0, 0);
+        let short = inputs.iter().all(|input| match input {
+            ApplyInput::Waiters(_) | ApplyInput::ReadAt { .. } => true,
+            ApplyInput::Entries { entries, .. } => {
+                commands += entries.len();
+                bytes += entries.iter().map(|committed| committed.entry.data.len()).sum::<usize>();
+                entries.iter().all(|committed| committed.entry.kind == EntryKind::Normal)
+            }
+            _ => false,
+        });
+        guest == Taker::Wal
+            && short
+            && commands <= GUEST_COMMANDS_MAX
+            && bytes <= GUEST_COMMAND_BYTES_MAX
+    }
+
+    fn turn(&mut self, taker: Taker, inputs: &mut Vec<ApplyInput>) -> bool {
+        self.take_in(taker, inputs)
+    }
+}
+
+impl Loop {
     /// One turn over everything that waits; true at the end.
-    fn turn(&mut self, inputs: &mut Vec<ApplyInput>) -> bool {
+    fn take_in(&mut self, taker: Taker, inputs: &mut Vec<ApplyInput>) -> bool {
         let answers = self.thread.answers.clone();
         let mut turn = answers.turn();
         let mut stop = false;
@@ -183,8 +205,7 @@ impl Loop {
         if reached > 0 {
             self.thread.machine.publish();
             self.thread.metrics.applied.store(reached, Relaxed);
-            let (_, term) = self.thread.machine.applied();
-            self.thread.node.push(NodeInput::Applied { index: reached, term, leases });
+            self.report(reached, leases);
         }
         if members_changed {
             self.thread.members_changed();
@@ -195,9 +216,15 @@ impl Loop {
         self.answer(&mut turn, done);
         self.release_reads(&mut turn);
         let now = clock::now_ns();
-        self.compact(now);
-        self.freeze(now, stop);
-        self.sweep(now);
+        if self.opened_ns.is_none() && self.thread.machine.open_bytes() > 0 {
+            self.opened_ns = Some(now);
+        }
+        // A guest leaves to the owner what no caller waits for.
+        if taker == Taker::Owner {
+            self.compact(now);
+            self.freeze(now, stop);
+            self.sweep(now);
+        }
         stop
     }
 
@@ -227,6 +254,19 @@ impl Loop {
         );
         let leases = self.thread.machine.lease_records();
         self.thread.node.push(NodeInput::Installed { meta, leases });
+    }
+
+    /// Tells the core how far applying has come. A leader that applies its own entries learns it
+    /// early enough with whatever comes next, unless leases or a new term hang on it.
+    fn report(&mut self, index: u64, leases: Vec<machine::LeaseChange>) {
+        let (_, term) = self.thread.machine.applied();
+        let leads = self.thread.metrics.leads.load(Relaxed) == 1;
+        let quiet = leads && leases.is_empty() && self.told_term == term;
+        self.told_term = term;
+        self.thread.node.push_quietly(NodeInput::Applied { index, term, leases });
+        if !quiet {
+            self.thread.node.wake();
+        }
     }
 
     fn apply(&mut self, committed: &Committed) -> machine::Outcome {
@@ -320,9 +360,6 @@ impl Loop {
             return;
         }
         let bytes = self.thread.machine.open_bytes();
-        if bytes > 0 && self.opened_ns.is_none() {
-            self.opened_ns = Some(now);
-        }
         let due = self
             .opened_ns
             .is_some_and(|opened| now >= opened + self.thread.store_interval.as_nanos() as u64);

@@ -5,6 +5,7 @@
 //! LOCK                 held while a node runs
 //! ballast              space to give back when the file system is full
 //! disk-verdict.json    what bench-disk said of the device
+//! fixtures/            self-signed certificates (`--auto-tls`, `--peer-auto-tls`)
 //! member/wal/*.wal     write-ahead log; etcd's reader rejects these files, so an etcd started here
 //!                      by a rolled-back manifest stops instead of beginning an empty cluster
 //! member/store.redb    rows and tables
@@ -27,8 +28,8 @@ const LOCK_FILE: &str = "LOCK";
 pub(super) const BALLAST_FILE: &str = "ballast";
 /// Entries that neither make a directory foreign nor occupied: file systems and snapshot tools put
 /// them there, and so do we before the directory is ours.
-const NEUTRAL: [&str; 5] =
-    ["lost+found", ".snapshot", LOCK_FILE, BALLAST_FILE, "disk-verdict.json"];
+const NEUTRAL: [&str; 6] =
+    ["lost+found", ".snapshot", LOCK_FILE, BALLAST_FILE, "disk-verdict.json", "fixtures"];
 
 /// Why a directory is not opened. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]

@@ -1,13 +1,15 @@
 //! The `node` thread: drains everything that waits, calls the core once, carries out the effects.
 //!
-//! It owns the core and the lease clock, never blocks on a queue and never touches a file.
+//! It owns the core and the lease clock, never blocks on a queue and never touches a file. A lone
+//! request does not wake it: the edge thread that has it, or the WAL thread that has nothing else
+//! to write, takes the turn (see [`super::lane`]).
 
 use super::answers::{Answers, Turn, send};
 use super::handle::{Inner, Refused};
 use super::input::{
     ApplyInput, BarrierReply, NodeInput, Persisted, Proposal, Stamps, Waiter, WalInput,
 };
-use super::lane::Lane;
+use super::lane::{Lane, Taker, Turns};
 use super::leadership::Leadership;
 use super::parked::Parked;
 use super::snapshot_out::SnapshotOut;
@@ -28,7 +30,6 @@ use prost::Message as _;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 /// Bytes that may wait for the WAL thread before proposals are refused (`architecture.md` 4).
 const WAL_CREDIT_BYTES: usize = 64 << 20;
@@ -39,6 +40,8 @@ pub const STORE_PENDING_MAX_BYTES: u64 = 256 << 20;
 const REVOKES_PER_TURN: usize = 500;
 /// Pause before a refused revoke is proposed again.
 const REVOKE_RETRY_MS: u64 = 1000;
+/// Inputs that a guest takes at most: what a few clients cause, not what a queue holds.
+const GUEST_INPUTS_MAX: usize = 8;
 const NS_PER_MS: u64 = 1_000_000;
 
 /// What the thread needs.
@@ -74,6 +77,8 @@ struct Loop {
     persisted: u64,
     /// While a snapshot is being installed: the batch that belongs behind it.
     behind_snapshot: Option<Option<Batch>>,
+    /// Something was put into the lane of the apply thread that it is not woken for yet.
+    apply_waits: bool,
     /// Commands that wait for a leader.
     parked: Parked,
     /// The leader, 0 if none is known.
@@ -85,9 +90,8 @@ impl Driver {
     /// Body of the thread.
     pub(super) fn run(self) {
         let lane = self.inner.node.clone();
-        lane.own();
         let heartbeat_ns = self.inner.timing.heartbeat_ms * NS_PER_MS;
-        let mut state = Loop {
+        let state = Loop {
             leadership: Leadership::new(self.inner.metrics.clone(), self.inner.identity.member_id),
             driver: self,
             next_token: 0,
@@ -98,19 +102,43 @@ impl Driver {
             stamps: VecDeque::new(),
             persisted: 0,
             behind_snapshot: None,
+            apply_waits: false,
             parked: Parked::default(),
             leader: 0,
             tick_ns: clock::now_ns() + heartbeat_ns,
         };
-        let (mut inputs, mut events, mut effects) = (Vec::new(), Vec::new(), Vec::new());
-        loop {
-            let retry = state.leader != 0 && !state.parked.is_empty();
-            let wait = if retry { 0 } else { state.tick_ns.saturating_sub(clock::now_ns()) };
-            lane.drain(&mut inputs, Some(Duration::from_nanos(wait)));
-            if state.turn(heartbeat_ns, &mut inputs, &mut events, &mut effects) {
-                return;
-            }
+        let (events, effects) = (Vec::new(), Vec::new());
+        lane.run(Box::new(Seated { state, heartbeat_ns, events, effects }));
+    }
+}
+
+/// The loop and its buffers, as its lane keeps them.
+struct Seated {
+    state: Loop,
+    heartbeat_ns: u64,
+    events: Vec<Input>,
+    effects: Vec<Effect>,
+}
+
+impl Turns<NodeInput> for Seated {
+    fn due_ns(&self) -> Option<u64> {
+        // Commands that waited for a leader go on at once when there is one.
+        let retry = self.state.leader != 0 && !self.state.parked.is_empty();
+        Some(if retry { 0 } else { self.state.tick_ns })
+    }
+
+    fn takes(&self, _: Taker, inputs: &[NodeInput]) -> bool {
+        inputs.len() <= GUEST_INPUTS_MAX
+            && !inputs.iter().any(|input| matches!(input, NodeInput::Stop))
+    }
+
+    fn turn(&mut self, taker: Taker, inputs: &mut Vec<NodeInput>) -> bool {
+        let stop = self.state.turn(self.heartbeat_ns, inputs, &mut self.events, &mut self.effects);
+        // The WAL thread offers to apply by itself.
+        if std::mem::take(&mut self.state.apply_waits) && taker != Taker::Wal {
+            self.state.driver.inner.apply.wake();
         }
+        stop
     }
 }
 
@@ -199,7 +227,14 @@ impl Loop {
                 send(reply, Ok(renewal));
             }
             NodeInput::LeaseRemaining { id, reply } => {
-                send(reply, Ok(self.driver.clock.remaining(id, now)));
+                // Before the timers run "unknown" would be a lie.
+                send(
+                    reply,
+                    match self.driver.clock.leads() {
+                        Some(_) => Ok(self.driver.clock.remaining(id, now)),
+                        None => Err(Refused::NotLeader),
+                    },
+                );
             }
             NodeInput::LeaseOrder { reply } => send(reply, Ok(self.driver.clock.ordered())),
             NodeInput::OwnFailed { id } => {
@@ -351,7 +386,9 @@ impl Loop {
                         turn.barrier(reply, Ok(()));
                     }
                 } else {
-                    self.driver.inner.apply.push(ApplyInput::ReadAt { index, replies });
+                    let apply = &self.driver.inner.apply;
+                    apply.push_quietly(ApplyInput::ReadAt { index, replies });
+                    self.apply_waits = true;
                 }
             }
             Effect::Refuse { token, why } => self.refused(token, why, turn),
@@ -475,7 +512,8 @@ impl Loop {
                 reply: proposal.reply,
             })
             .collect();
-        self.driver.inner.apply.push(ApplyInput::Waiters(waiters));
+        // Their commands follow in the same lane, once they are on disk.
+        self.driver.inner.apply.push_quietly(ApplyInput::Waiters(waiters));
     }
 
     fn stamp(&mut self, persisted: Persisted) {
@@ -506,7 +544,9 @@ impl Loop {
         // A stretch may be handed over in parts: the rest of it keeps its stamps.
         stamps.extend(self.stamps.front());
         let handed_ns = clock::now_ns();
-        self.driver.inner.apply.push(ApplyInput::Entries { entries, handed_ns, stamps });
+        let entries = ApplyInput::Entries { entries, handed_ns, stamps };
+        self.driver.inner.apply.push_quietly(entries);
+        self.apply_waits = true;
     }
 }
 

@@ -96,7 +96,7 @@ impl SnapshotInThread {
                 self.min_free
             ));
         }
-        let options = Options { cache_bytes: CACHE_BYTES, clean: true };
+        let options = Options { cache_bytes: CACHE_BYTES, clean: true, room: None };
         let at = (meta.index, meta.term);
         let staging = Staging::create(self.disk.clone(), &self.path, at, head.revision, &options);
         let mut arriving = Arriving::new(check(staging), head.revision);

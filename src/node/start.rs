@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::snapshot_in::SnapshotInThread;
 use super::snapshot_out::{SnapshotOut, SnapshotOutThread};
 use super::space::Space;
-use super::store_thread::StoreThread;
+use super::store_thread::{StoreRoom, StoreThread};
 use super::threads::Threads;
 use super::wal_thread::WalThread;
 use super::watch_thread::{WatchLane, WatchThread};
@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::consensus::{self, BootstrapMember, ConfState, Core};
 use crate::disk::{Disk, Fault};
 use crate::machine::{self, Machine, MachineOptions};
-use crate::peer::{self, Address, Local, Peers};
+use crate::peer::{self, Address, Local, Peers, Security};
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::telemetry::peer_stats::PeerStats;
 use crate::telemetry::{clock, raft_log};
@@ -36,6 +36,9 @@ const CACHE_SHARE: u64 = 4;
 /// Most that the page cache is given: beyond it the kernel's cache does as well.
 const CACHE_MAX_BYTES: u64 = 1 << 30;
 
+/// Period of checkpoints of remaining lease times, etcd's: a new leader goes on from the last one.
+const LEASE_CHECKPOINT_MS: u64 = 300_000;
+
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -43,13 +46,13 @@ pub enum StartError {
     #[error(transparent)]
     Dir(#[from] DirError),
     /// The log.
-    #[error("write-ahead log: {0}")]
+    #[error(transparent)]
     Wal(#[from] wal::WalError),
     /// The store.
-    #[error("store: {0}")]
+    #[error(transparent)]
     Store(#[from] store::StoreError),
     /// The state machine.
-    #[error("state: {0}")]
+    #[error(transparent)]
     Machine(#[from] machine::MachineError),
     /// Consensus.
     #[error("consensus: {0}")]
@@ -72,6 +75,7 @@ impl StartError {
             StartError::Dir(error) => error.exit_code(),
             StartError::Inconsistent(_) => 78,
             StartError::Wal(error) if error.is_foreign() => 78,
+            StartError::Store(store::StoreError::NewerFormat { .. }) => 78,
             StartError::Core(_) | StartError::Thread(_) => 1,
             _ => 74,
         }
@@ -110,6 +114,8 @@ pub struct Parts {
     pub network: Vec<tokio::runtime::Handle>,
     /// Numbers of the traffic with other members.
     pub peer_stats: Arc<PeerStats>,
+    /// How connections to other members are encrypted.
+    pub security: Security,
     /// What a member that joins was told; only for a new data directory.
     pub joined: Option<Joined>,
 }
@@ -129,7 +135,8 @@ pub struct Joined {
 /// # Errors
 /// See [`StartError`]. Nothing was started.
 pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
-    let Parts { disk, metrics, progress, runtimes, mut dir, network, peer_stats, joined } = parts;
+    let Parts { disk, metrics, progress, runtimes, mut dir, network, peer_stats, security, joined } =
+        parts;
     let mut boot = ids(config);
     if let Some(joined) = &joined {
         // The log of a member that joins begins empty: the leader fills it.
@@ -183,18 +190,36 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     };
 
     progress.enter("store");
+    // The log keeps what the store does not hold durably. What is no longer in it is only in the
+    // store, so this has to be found out before an empty one is made.
+    if recovered.1.base.0 > 0 && store::is_absent(&*disk, &store_path)? {
+        return Err(StartError::Inconsistent(format!(
+            "the store {} is missing or empty, and the log in {} begins behind entry {}: what came before \
+             was only in the store. Put the file back, restore this member from a backup, or \
+             remove it from the cluster and add it again with an empty directory",
+            store_path.display(),
+            wal_dir.display(),
+            recovered.1.base.0
+        )));
+    }
     let cache_bytes = (config.limits.memory_budget / CACHE_SHARE).min(CACHE_MAX_BYTES) as usize;
-    let store_options = store::Options { cache_bytes, clean: recovered.1.clean };
+    let store_options = store::Options {
+        cache_bytes,
+        clean: recovered.1.clean,
+        room: Some(Arc::new(StoreRoom::new(metrics.clone()))),
+    };
     store::sweep(&*disk, &store_path, None)?;
     let (writer, shared, loaded) = store::open(disk.clone(), &store_path, &store_options)?;
 
     progress.enter("index");
     let applied = loaded.applied;
-    // The log keeps what the store does not hold durably, so this store is not the log's.
+    // So this store is not the log's: it is another one, an older copy, or empty.
     if applied.0 < recovered.1.base.0 {
         return Err(StartError::Inconsistent(format!(
-            "the store {} ends at entry {}, but the log in {} begins behind entry {}; give the \
-             --data-dir and --wal-dir that belong together, or restore both from a backup",
+            "the store {} ends at entry {}, but the log in {} begins behind entry {}: what lies \
+             between is lost here. Give the --data-dir and --wal-dir that belong together, restore \
+             both from a backup, or remove this member from the cluster and add it again with an \
+             empty directory",
             store_path.display(),
             applied.0,
             wal_dir.display(),
@@ -244,8 +269,10 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     }
     core.campaign();
 
-    let lease_options =
-        lease::ClockOptions { election_ms: config.timing.election_ms, checkpoint_ms: None };
+    let lease_options = lease::ClockOptions {
+        election_ms: config.timing.election_ms,
+        checkpoint_ms: Some(LEASE_CHECKPOINT_MS),
+    };
     let lease_clock = lease::Clock::new(lease_options, machine.lease_records());
     let (answers, lanes) = answers::lanes(runtimes);
     let node: Arc<Lane<NodeInput>> = Arc::default();
@@ -277,6 +304,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             config.listen.advertise_peer.texts(),
             network,
             peer_stats,
+            security,
         ),
         snapshots_in,
         wires: AtomicUsize::default(),
@@ -284,6 +312,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         ended: tokio::sync::watch::channel(None).0,
         membership: config.membership,
         watch: watch.clone(),
+        reading: AtomicUsize::new(0),
     });
 
     let space = Space {
@@ -307,14 +336,13 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         writer,
         shared: shared.clone(),
         path: store_path.clone(),
+        disk: disk.clone(),
         options: store_options,
         queue: store_lane.clone(),
         node: node.clone(),
         apply: apply.clone(),
         answers: answers.clone(),
         metrics: metrics.clone(),
-        disk: disk.clone(),
-        dir: dir.path.clone(),
     };
     threads.start("store", move || store_thread.run())?;
     let local: Arc<dyn Local> = Arc::new(NodeLocal(inner.clone()));
@@ -343,6 +371,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         queue: wal_lane.clone(),
         credit: credit.clone(),
         node: node.clone(),
+        apply: apply.clone(),
         metrics,
     };
     threads.start("wal", move || wal_thread.run())?;

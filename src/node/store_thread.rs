@@ -4,20 +4,15 @@ use super::answers::Answers;
 use super::fatal;
 use super::input::{ApplyInput, NodeInput, StoreInput};
 use super::lane::Lane;
-use crate::disk::Disk;
-use crate::store::{Batch, Options, Retired, Shared, Swapped, Writer};
+use crate::disk::{Disk, Fault};
+use crate::store::{Batch, Options, Retired, Room, Shared, Swapped, Writer};
 use crate::telemetry::clock;
 use crate::telemetry::node_metrics::NodeMetrics;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Free space that a commit is not begun without, beside what it writes: the engine copies the
-/// pages that it changes and keeps its allocator state, a few MiB for the largest batches.
-const ROOM_MIN_BYTES: u64 = 8 << 20;
-/// Bytes written per byte of rows: pages are at most half empty, and each is written once.
-const ROOM_FACTOR: u64 = 3;
 /// How often a full file system is looked at again.
 const ROOM_POLL: Duration = Duration::from_millis(200);
 
@@ -31,10 +26,39 @@ pub(super) struct StoreThread {
     pub(super) answers: Answers,
     pub(super) metrics: Arc<NodeMetrics>,
     pub(super) disk: Arc<dyn Disk>,
-    pub(super) dir: PathBuf,
     /// The store's file.
     pub(super) path: PathBuf,
     pub(super) options: Options,
+}
+
+/// Waits for room in the middle of a commit.
+pub(super) struct StoreRoom {
+    metrics: Arc<NodeMetrics>,
+    waiting: AtomicBool,
+}
+
+impl StoreRoom {
+    pub(super) fn new(metrics: Arc<NodeMetrics>) -> Self {
+        StoreRoom { metrics, waiting: AtomicBool::new(false) }
+    }
+}
+
+impl Room for StoreRoom {
+    fn wait(&self, fault: &Fault) {
+        if !self.waiting.swap(true, Relaxed) {
+            tracing::warn!(
+                %fault,
+                "the file system is full: the store waits for room; nothing is lost, the log holds it"
+            );
+        }
+        self.metrics.space_refused.store(1, Relaxed);
+        std::thread::park_timeout(ROOM_POLL);
+    }
+
+    fn found(&self) {
+        self.waiting.store(false, Relaxed);
+        tracing::info!("the file system has room again: the store goes on");
+    }
 }
 
 impl StoreThread {
@@ -78,34 +102,7 @@ impl StoreThread {
         }
     }
 
-    /// Waits until the file system has room for the batch. The engine cannot go on after a write
-    /// that found no space, but rows can wait here: writes of clients are refused meanwhile, and
-    /// room made by the operator is noticed without a restart.
-    fn wait_for_room(&self, batch: &Batch) {
-        let wanted = ROOM_MIN_BYTES + ROOM_FACTOR * batch.bytes as u64;
-        let mut said = false;
-        // If free space cannot be told, the commit itself will say what is wrong.
-        while let Ok(free) = self.disk.free(&self.dir) {
-            if free.bytes >= wanted {
-                return;
-            }
-            if !said {
-                said = true;
-                tracing::warn!(
-                    free_bytes = free.bytes,
-                    wanted_bytes = wanted,
-                    dir = %self.dir.display(),
-                    "the file system is full: the store waits for room; nothing is lost, the log \
-                     holds it"
-                );
-            }
-            self.metrics.space_refused.store(1, Relaxed);
-            std::thread::park_timeout(ROOM_POLL);
-        }
-    }
-
     fn commit(&mut self, batch: Batch) {
-        self.wait_for_room(&batch);
         let began = clock::now_ns();
         if let Err(error) = self.writer.commit(batch) {
             fatal::stop("store", &error);

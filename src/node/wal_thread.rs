@@ -2,8 +2,8 @@
 
 use super::convert;
 use super::fatal;
-use super::input::{NodeInput, Persisted, WalInput};
-use super::lane::Lane;
+use super::input::{ApplyInput, NodeInput, Persisted, WalInput};
+use super::lane::{Lane, Taker};
 use crate::telemetry::clock;
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::wal::{SpareStep, Wal, WalError};
@@ -30,6 +30,7 @@ pub(super) struct WalThread {
     /// Bytes handed over and not yet on disk; the node thread adds, this one takes off.
     pub(super) credit: Arc<AtomicUsize>,
     pub(super) node: Arc<Lane<NodeInput>>,
+    pub(super) apply: Arc<Lane<ApplyInput>>,
     pub(super) metrics: Arc<NodeMetrics>,
 }
 
@@ -84,7 +85,8 @@ impl WalThread {
                 self.credit.fetch_sub(bytes, Relaxed);
                 self.metrics.wal_groups.fetch_add(1, Relaxed);
                 self.metrics.wal_group_entries.fetch_add(entries as u64, Relaxed);
-                self.node.push(NodeInput::Persisted(Persisted { batch, written_ns, synced_ns }));
+                let persisted = NodeInput::Persisted(Persisted { batch, written_ns, synced_ns });
+                self.report(persisted, stop || truncate.is_some());
             }
             if let Some(index) = truncate {
                 check(self.wal.truncate_front(index));
@@ -99,6 +101,20 @@ impl WalThread {
 }
 
 impl WalThread {
+    /// Tells the core. With nothing else to do this thread takes what follows from it on: a lone
+    /// put then wakes two threads less.
+    fn report(&self, persisted: NodeInput, busy: bool) {
+        if busy || !self.queue.is_empty() {
+            return self.node.push(persisted);
+        }
+        self.node.push_quietly(persisted);
+        self.node.offer(Taker::Wal);
+        match self.queue.is_empty() {
+            true => self.apply.offer(Taker::Wal),
+            false => self.apply.wake(),
+        }
+    }
+
     /// Appends, waiting for room if there is none for another segment: nothing of the batch counts
     /// before that, and writes of clients are refused meanwhile.
     fn append(&mut self, batch: &crate::wal::Batch) {

@@ -1,7 +1,7 @@
 //! The connection to one peer: made, watched, made again.
 
 use super::call::CallError;
-use super::dial;
+use super::dial::{self, Security};
 use super::identity::Identity;
 use super::queue::Queue;
 use super::{Address, Local};
@@ -43,6 +43,7 @@ pub(super) type OwnUrls = Arc<RwLock<Vec<String>>>;
 pub(super) struct Link {
     own: Identity,
     own_urls: OwnUrls,
+    security: Security,
     address: Address,
     queue: Arc<Queue>,
     numbers: Arc<PeerNumbers>,
@@ -61,6 +62,7 @@ impl Link {
         runtime: &Handle,
         own: Identity,
         own_urls: OwnUrls,
+        security: Security,
         address: Address,
         local: Arc<dyn Local>,
         numbers: Arc<PeerNumbers>,
@@ -68,6 +70,7 @@ impl Link {
         let link = Arc::new(Link {
             own,
             own_urls,
+            security,
             address,
             queue: Arc::default(),
             numbers,
@@ -89,6 +92,10 @@ impl Link {
     /// URL of the present connection.
     pub(super) fn connected_to(&self) -> Option<String> {
         self.channel.lock().as_ref().map(|(_, url)| url.clone())
+    }
+
+    pub(super) fn security(&self) -> &Security {
+        &self.security
     }
 
     pub(super) fn runtime(&self) -> &Handle {
@@ -193,7 +200,9 @@ impl Link {
 
     /// One connection from its beginning to its end.
     async fn connection(&self, url: &str) -> Result<std::convert::Infallible, Broken> {
-        let channel = dial::channel(url).await.map_err(|error| Broken::Lost(error.to_string()))?;
+        let channel = dial::channel(url, &self.security)
+            .await
+            .map_err(|error| Broken::Lost(error.to_string()))?;
         let outgoing = self.queue.open(self.hello(), self.numbers.clone());
         let mut client = PeerClient::new(channel.clone())
             .max_decoding_message_size(ANSWER_MAX_BYTES)

@@ -21,7 +21,7 @@ mod snapshot;
 mod tests;
 
 pub use call::CallError;
-pub use dial::{DialError, channel};
+pub use dial::{DialError, Dialling, Secure, Security, Socket, channel};
 pub use identity::{FEATURE_LEVEL, FORMAT, Identity};
 pub use join::{Found, ask};
 pub use server::Service;
@@ -100,6 +100,7 @@ struct Inner {
     runtimes: Vec<Handle>,
     next_runtime: AtomicUsize,
     stats: Arc<PeerStats>,
+    security: Security,
     links: RwLock<BTreeMap<NodeId, Known>>,
 }
 
@@ -118,6 +119,7 @@ impl Peers {
         urls: Vec<String>,
         runtimes: Vec<Handle>,
         stats: Arc<PeerStats>,
+        security: Security,
     ) -> Peers {
         Peers(Arc::new(Inner {
             own,
@@ -125,6 +127,7 @@ impl Peers {
             runtimes,
             next_runtime: AtomicUsize::default(),
             stats,
+            security,
             links: RwLock::default(),
         }))
     }
@@ -193,6 +196,7 @@ impl Peers {
             &inner.runtimes[at],
             inner.own,
             inner.own_urls.clone(),
+            inner.security.clone(),
             member.clone(),
             local.clone(),
             inner.stats.of(member.id),

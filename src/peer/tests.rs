@@ -137,7 +137,8 @@ fn serve(cluster_id: u64) -> Served {
     };
     let edge = edge::Edge::start(options).expect("edge");
     let url = "http://127.0.0.1:0".to_string();
-    let spec = edge::Spec { flag: "listen-peer-urls", url, port: edge::Port::Peer };
+    let spec =
+        edge::Spec { flag: "listen-peer-urls", url, port: edge::Port::Peer, reuse_port: false };
     let bound = edge::bind(&spec).expect("bind");
     let url = format!("http://{}", bound.local_addr().expect("an address"));
     let told = Arc::new(Told::default());
@@ -146,6 +147,7 @@ fn serve(cluster_id: u64) -> Served {
         vec![url.clone()],
         Vec::new(),
         Arc::new(PeerStats::default()),
+        None,
     );
     let service = Service::default();
     edge.serve(vec![bound], |_, _| edge::Routes {
@@ -164,6 +166,7 @@ fn member_one(served: &Served) -> (Peers, Arc<Told>) {
         Vec::new(),
         served.edge.runtimes().to_vec(),
         Arc::new(PeerStats::default()),
+        None,
     );
     let local: Arc<dyn Local> = told.clone();
     peers.set(&[Address { id: 2, urls: vec![served.url.clone()] }], |_| false, &local);
@@ -205,7 +208,7 @@ async fn messages_arrive_in_order_and_the_round_trip_is_measured() {
 async fn a_member_of_another_cluster_is_refused() {
     let served = serve(8);
     let (peers, _) = member_one(&served);
-    let service_said = super::ask(&[served.url.clone()]).await.expect("anybody may ask");
+    let service_said = super::ask(&[served.url.clone()], &None).await.expect("anybody may ask");
     assert_eq!((service_said.cluster_id, service_said.members.len()), (8, 1));
     peers.send(vec![heartbeat(1, 2, 1)]);
     // Two tries lie at least this far apart; neither may have connected.

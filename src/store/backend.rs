@@ -15,6 +15,17 @@ use redb::{BackendError, StorageBackend};
 
 use crate::disk::{Fault, File};
 
+/// What the store does when the file system is full.
+///
+/// The engine cannot go on after a write that found no room, so the write itself waits: rows stay
+/// in memory and in the log meanwhile, and room made by somebody is noticed without a restart.
+pub trait Room: Send + Sync {
+    /// Called when a write found no room; returns when it may be tried again.
+    fn wait(&self, fault: &Fault);
+    /// Called when a write that waited has succeeded.
+    fn found(&self);
+}
+
 /// What went to the store file since it was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
@@ -51,6 +62,7 @@ impl Traffic {
 pub(crate) struct Backend {
     file: File,
     traffic: Arc<Traffic>,
+    room: Option<Arc<dyn Room>>,
 }
 
 impl std::fmt::Debug for Backend {
@@ -60,9 +72,33 @@ impl std::fmt::Debug for Backend {
 }
 
 impl Backend {
-    pub(crate) fn new(file: File, traffic: Arc<Traffic>) -> Result<Self, Fault> {
+    pub(crate) fn new(
+        file: File,
+        traffic: Arc<Traffic>,
+        room: Option<Arc<dyn Room>>,
+    ) -> Result<Self, Fault> {
         traffic.file_bytes.store(file.len()?, Ordering::Relaxed);
-        Ok(Self { file, traffic })
+        Ok(Self { file, traffic, room })
+    }
+
+    /// Writes, waiting for room if there is somebody who can.
+    fn write_in_room(&self, data: &[u8], offset: u64) -> Result<(), Fault> {
+        let Some(room) = &self.room else { return self.file.write_at(data, offset) };
+        let mut waited = false;
+        loop {
+            match self.file.write_at_or_full(data, offset) {
+                Err(fault) if fault.is_no_space() => {
+                    waited = true;
+                    room.wait(&fault);
+                }
+                other => {
+                    if waited && other.is_ok() {
+                        room.found();
+                    }
+                    return other;
+                }
+            }
+        }
     }
 
     fn try_lock(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
@@ -104,7 +140,7 @@ impl StorageBackend for Backend {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.file.write_at(data, offset).map_err(as_io)?;
+        self.write_in_room(data, offset).map_err(as_io)?;
         self.traffic.writes.fetch_add(1, Ordering::Relaxed);
         self.traffic.written_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
         Ok(())

@@ -38,6 +38,7 @@
 
 mod backend;
 mod batch;
+mod fetch;
 mod pending;
 mod staging;
 mod tables;
@@ -58,6 +59,7 @@ use tables::{STATE, STATE_APPLIED, STATE_CONF, STATE_FORMAT, STATE_REVISION};
 use crate::disk::{Disk, Fault, File, Open};
 use crate::telemetry::io::FileKind;
 
+pub use backend::Room;
 pub use batch::{Batch, CommitStats, DROPPED_PER_BATCH, Writer};
 pub use pending::Pending;
 pub use staging::{Exchange, Export, Retired, Row, Staging, Swapped, sweep};
@@ -71,18 +73,20 @@ pub use view::{Shared, Snapshot, View, ViewAges};
 pub const DEFAULT_CACHE_BYTES: usize = 64 << 20;
 
 /// How to open the store.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Memory for cached pages, bytes.
     pub cache_bytes: usize,
     /// The previous run ended in order (the log ends with its clean marker), so cached pages may
     /// be trusted. When in doubt, `false`.
     pub clean: bool,
+    /// Who waits for room on a full file system; without one a full file system is an error.
+    pub room: Option<Arc<dyn Room>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: DEFAULT_CACHE_BYTES, clean: false }
+        Self { cache_bytes: DEFAULT_CACHE_BYTES, clean: false, room: None }
     }
 }
 
@@ -143,7 +147,16 @@ pub struct Loaded {
     pub empty: bool,
 }
 
-/// Opens the store file at `path`, creating it when it does not exist. See the module's header for
+/// Whether there is no store at `path`: no file, or an empty one, which holds as little. Our own
+/// files get their name when they are complete.
+///
+/// # Errors
+/// Faults of the disk.
+pub fn is_absent(disk: &dyn Disk, path: &Path) -> Result<bool, StoreError> {
+    Ok(!disk.exists(path)? || disk.open(path, FileKind::Store, Open::Read)?.len()? == 0)
+}
+
+/// Opens the store file at `path`, creating it when there is none. See the module's header for
 /// what happens after an unclean stop. Recovery of a killed process reads the allocator state of
 /// the last commit and takes milliseconds.
 ///
@@ -154,7 +167,7 @@ pub fn open(
     path: &Path,
     options: &Options,
 ) -> Result<(Writer, Shared, Loaded), StoreError> {
-    if !disk.exists(path)? {
+    if is_absent(&*disk, path)? {
         create(&*disk, path, options)?;
     }
     let file = disk.open(path, FileKind::Store, Open::ReadWrite)?;
@@ -177,7 +190,7 @@ fn engine_open(
     traffic: &Arc<Traffic>,
     options: &Options,
 ) -> Result<Database, StoreError> {
-    let backend = Backend::new(file, Arc::clone(traffic))?;
+    let backend = Backend::new(file, Arc::clone(traffic), options.room.clone())?;
     Builder::new()
         .set_cache_size(options.cache_bytes)
         .create_with_backend(backend)

@@ -1,15 +1,17 @@
 //! Tests of the store on a simulated disk; power loss is in `tests/store_crash.rs`.
 
 mod interleavings;
+mod many_rows;
 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use bytes::Bytes;
 
 use super::*;
-use crate::disk::{Action, SimDisk, StaleReads};
+use crate::disk::{Action, PowerLoss, SimDisk, SimRng, StaleReads};
 use crate::mvcc::{Revision, Rows, RowsError};
 use crate::telemetry::io::IoOp;
 
@@ -26,7 +28,7 @@ fn new_disk() -> SimDisk {
 }
 
 fn try_open(disk: &SimDisk) -> Result<(Writer, Shared, Loaded), StoreError> {
-    let options = Options { cache_bytes: 1 << 20, clean: false };
+    let options = Options { cache_bytes: 1 << 20, clean: false, room: None };
     open(Arc::new(disk.clone()), Path::new(PATH), &options)
 }
 
@@ -273,4 +275,61 @@ fn a_batch_holds_exactly_its_revisions() {
     let (mut writer, _shared, _) = open_store(&disk);
     writer.commit(batch(1, 10)).unwrap();
     let _ = writer.commit(Batch { revision: 12, ..batch(10, 12) });
+}
+
+/// Makes room after it was asked `rounds` times.
+struct Later {
+    disk: SimDisk,
+    rounds: AtomicU32,
+    found: AtomicBool,
+}
+
+impl Room for Later {
+    fn wait(&self, fault: &Fault) {
+        assert!(fault.is_no_space(), "{fault}");
+        if self.rounds.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.disk.set_capacity(None);
+        }
+    }
+
+    fn found(&self) {
+        self.found.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_commit_that_meets_a_full_disk_anywhere_waits_for_room_and_goes_on() {
+    // Every amount of room up to what the commits need: the disk fills up at each of their writes.
+    for kib in (0..).step_by(64) {
+        let disk = new_disk();
+        let later = Arc::new(Later {
+            disk: disk.clone(),
+            rounds: AtomicU32::new(3),
+            found: AtomicBool::new(false),
+        });
+        let options =
+            Options { cache_bytes: 1 << 20, clean: false, room: Some(Arc::clone(&later) as _) };
+        let (mut writer, shared, _) =
+            open(Arc::new(disk.clone()), Path::new(PATH), &options).unwrap();
+        let used = disk.contents(Path::new(PATH)).unwrap().len() as u64;
+        disk.set_capacity(Some(used + (kib << 10)));
+        for first in [2, 102, 202] {
+            let mut rows = batch(first, first + 99);
+            for row in &mut rows.rows {
+                row.2 = Bytes::from(vec![7; 8 << 10]);
+            }
+            writer.commit(rows).unwrap();
+        }
+        assert_eq!(shared.durable(), (602, 301));
+        writer.close().unwrap();
+        drop(shared);
+        disk.power_loss(PowerLoss::LoseAll, &mut SimRng::new(1));
+        let (_writer, shared, loaded) = open_store(&disk);
+        assert_eq!(loaded.applied, (602, 3));
+        assert_eq!(scan(&shared, 0, i64::MAX).len(), 300);
+        if !later.found.load(Ordering::Relaxed) {
+            assert!(kib > 0, "the disk was never full");
+            return;
+        }
+    }
 }

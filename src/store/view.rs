@@ -24,6 +24,7 @@ use parking_lot::{Mutex, RwLock};
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable};
 
 use super::backend::Traffic;
+use super::fetch::Cursor;
 use super::pending::Pending;
 use super::tables::{REVS, RowKey, STATE, Table, parse_row_key, row_key};
 use super::{StoreError, engine};
@@ -99,6 +100,11 @@ impl View {
             }
         }
         Ok(None)
+    }
+
+    /// A cursor for many rows.
+    fn cursor(&self) -> Cursor<'_> {
+        Cursor::new(&self.revs)
     }
 
     /// Calls `f` with every row (revision, tombstone, encoded `mvccpb.KeyValue`) whose main
@@ -334,11 +340,25 @@ impl Rows for Snapshot {
     }
 
     fn rows(&self, revisions: &[Revision]) -> Result<Vec<Bytes>, RowsError> {
+        if let [revision] = revisions {
+            return Ok(vec![self.row(*revision)?]);
+        }
         // Neighbouring revisions share leaves of the file: fetch in that order, answer in theirs.
         let mut order: Vec<usize> = (0..revisions.len()).collect();
-        order.sort_unstable_by_key(|&at| revisions[at]);
+        if !revisions.is_sorted() {
+            order.sort_unstable_by_key(|&at| revisions[at]);
+        }
         let mut rows = vec![Bytes::new(); revisions.len()];
-        for at in order {
+        let durable = order.partition_point(|&at| revisions[at].main <= self.view.revision);
+        let (durable, pending) = order.split_at(durable);
+        let mut cursor = self.view.cursor();
+        for (ix, &at) in durable.iter().enumerate() {
+            let next = durable.get(ix + 1).map(|&next| revisions[next]);
+            let found = cursor.row(revisions[at], next);
+            rows[at] =
+                found.map_err(|error| self.shared.rows_fault(&error))?.ok_or(RowsError::Missing)?;
+        }
+        for &at in pending {
             rows[at] = self.row(revisions[at])?;
         }
         Ok(rows)

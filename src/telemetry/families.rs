@@ -243,6 +243,7 @@ mod tests {
                 Unit::Bytes => {
                     assert!(name.trim_end_matches("_total").ends_with("_bytes"), "{name}")
                 }
+                Unit::UnixTime => assert!(name.ends_with("_timestamp_seconds"), "{name}"),
                 _ => assert!(!name.ends_with("_seconds") && !name.ends_with("_bytes"), "{name}"),
             }
         }

@@ -273,6 +273,34 @@ impl HistogramSnapshot {
         }
     }
 
+    /// Number of samples that are surely above `ns`: those above the next boundary of either form.
+    pub fn above(&self, ns: u64) -> u64 {
+        let edge = EDGES_NS.partition_point(|edge| *edge < ns);
+        let bound = NATIVE_BOUNDS_NS.partition_point(|bound| *bound < ns);
+        let next = NATIVE_BOUNDS_NS.get(bound).copied().unwrap_or(u64::MAX);
+        let below = match EDGES_NS.get(edge) {
+            Some(exact) if *exact <= next => self.classic[edge],
+            // Bound `i` is the lower end of bucket `i`.
+            _ => self.native_zero + self.native[..bound].iter().sum::<u64>(),
+        };
+        self.count.saturating_sub(below)
+    }
+
+    /// What was added since an older snapshot of the same histogram.
+    pub fn since(&self, older: &HistogramSnapshot) -> HistogramSnapshot {
+        let mut since = self.clone();
+        since.count = self.count.saturating_sub(older.count);
+        since.sum_ns = self.sum_ns.saturating_sub(older.sum_ns);
+        since.native_zero = self.native_zero.saturating_sub(older.native_zero);
+        for (mine, theirs) in since.classic.iter_mut().zip(older.classic) {
+            *mine = mine.saturating_sub(theirs);
+        }
+        for (mine, theirs) in since.native.iter_mut().zip(older.native) {
+            *mine = mine.saturating_sub(theirs);
+        }
+        since
+    }
+
     /// Upper boundary in nanoseconds of the native bucket that holds the `q` quantile (0 to 1):
     /// never below the true value and at most 9.1 % above it. `None` without samples.
     pub fn quantile_ns(&self, q: f64) -> Option<u64> {

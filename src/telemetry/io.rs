@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::telemetry::clock;
 use crate::telemetry::histogram::LatencyHistogram;
+use crate::telemetry::sync_mix::SyncMix;
 
 /// What a file is for; the first label of every I/O metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -143,13 +144,19 @@ impl Cell {
 #[derive(Debug)]
 pub struct IoStats {
     cells: Box<[Cell]>,
+    wal_mix: SyncMix,
+    store_mix: SyncMix,
 }
 
 impl IoStats {
     /// All zero.
     pub fn new() -> Self {
         let count = FileKind::ALL.len() * IoOp::ALL.len();
-        IoStats { cells: (0..count).map(|_| Cell::new()).collect() }
+        IoStats {
+            cells: (0..count).map(|_| Cell::new()).collect(),
+            wal_mix: SyncMix::new(),
+            store_mix: SyncMix::new(),
+        }
     }
 
     fn cell(&self, kind: FileKind, op: IoOp) -> &Cell {
@@ -164,7 +171,21 @@ impl IoStats {
             .slots
             .iter()
             .find(|s| s.compare_exchange(0, start_ns.wrapping_add(1), Relaxed, Relaxed).is_ok());
-        InFlight { cell, slot, start_ns, outcome: None }
+        let part = match op {
+            IoOp::Write => Some(Part::Write),
+            IoOp::SyncData | IoOp::SyncAll => Some(Part::Sync),
+            _ => None,
+        };
+        InFlight { cell, slot, start_ns, outcome: None, mix: self.mix(kind).zip(part) }
+    }
+
+    /// Writes and syncs of the log or the store; other files have no mix worth knowing.
+    pub fn mix(&self, kind: FileKind) -> Option<&SyncMix> {
+        match kind {
+            FileKind::Wal => Some(&self.wal_mix),
+            FileKind::Store => Some(&self.store_mix),
+            _ => None,
+        }
     }
 
     /// Latencies of an operation, of the failed ones as well.
@@ -204,6 +225,14 @@ pub struct InFlight<'a> {
     slot: Option<&'a AtomicU64>,
     start_ns: u64,
     outcome: Option<u64>,
+    mix: Option<(&'a SyncMix, Part)>,
+}
+
+/// What an operation is to the mix of its file.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Write,
+    Sync,
 }
 
 impl InFlight<'_> {
@@ -215,7 +244,13 @@ impl InFlight<'_> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.cell.latency.record_ns(clock::now_ns().saturating_sub(self.start_ns));
+        let now_ns = clock::now_ns();
+        self.cell.latency.record_ns(now_ns.saturating_sub(self.start_ns));
+        match (self.mix, self.outcome) {
+            (Some((mix, Part::Write)), Some(bytes)) => mix.wrote(bytes),
+            (Some((mix, Part::Sync)), Some(_)) => mix.synced(now_ns),
+            _ => {}
+        }
         match self.outcome {
             Some(bytes) => self.cell.bytes.fetch_add(bytes, Relaxed),
             None => self.cell.errors.fetch_add(1, Relaxed),
@@ -244,6 +279,20 @@ mod tests {
         assert_eq!(stats.oldest_in_flight_ns(kind, op), None);
         assert_eq!(stats.latency(kind, op).snapshot().count, 3, "failures are timed too");
         assert_eq!((stats.bytes(kind, op), stats.errors(kind, op)), (512, 2));
+    }
+
+    #[test]
+    fn only_what_succeeded_is_part_of_the_mix() {
+        let stats = IoStats::new();
+        stats.begin(FileKind::Wal, IoOp::Write).end(100, true);
+        stats.begin(FileKind::Wal, IoOp::Write).end(100, false);
+        stats.begin(FileKind::Spare, IoOp::Write).end(5_000, true);
+        stats.begin(FileKind::Wal, IoOp::SyncData).end(0, true);
+        stats.begin(FileKind::Wal, IoOp::SyncData).end(0, false);
+        let seen = stats.mix(FileKind::Wal).expect("a mix").snapshot();
+        assert_eq!((seen.writes, seen.bytes), (1, 100));
+        assert_eq!(seen.bytes_per_sync, [(112, 1)]);
+        assert!(stats.mix(FileKind::Meta).is_none());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::collect;
 use super::exposition::Exposition;
 use super::io::IoStats;
 use super::node_metrics::NodeMetrics;
+use super::peer_stats::PeerStats;
 use super::rpc::{ConnStats, RpcStats};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -16,14 +17,16 @@ pub struct Sources {
     pub io: Arc<IoStats>,
     /// The node's threads.
     pub node: Arc<NodeMetrics>,
+    /// Traffic with other members.
+    pub peers: Arc<PeerStats>,
     /// Calls of clients.
     pub rpc: Arc<RpcStats>,
     /// Connections that ended.
     pub conns: Arc<ConnStats>,
     /// What the disk gate decided.
     pub gate: GateState,
-    /// Limit of connections.
-    pub connection_limit: u64,
+    /// Limits of connections by port.
+    pub connection_limits: Vec<(&'static str, u64)>,
     /// Bytes of rows waiting for the store above which proposals are refused.
     pub store_pending_limit: u64,
     /// Phases of a start in order; the last one is serving itself.
@@ -68,6 +71,35 @@ pub struct StateSample {
     pub refused: u64,
     /// Whether the node is ready.
     pub ready: bool,
+    /// Certificates in use.
+    pub certificates: Vec<CertificateSample>,
+    /// Listeners with TLS, and whether the files on disk are not the ones in use because they do not
+    /// fit.
+    pub tls_files_rejected: Vec<(&'static str, bool)>,
+    /// How the disk does against its verdict; `None` where nobody asks.
+    pub drift: Option<DriftSample>,
+}
+
+/// The log's syncs of the last hour.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DriftSample {
+    /// Their 99th percentile in seconds, if there were any.
+    pub p99_seconds: Option<f64>,
+    /// What they are compared with, and whether they are too slow for it.
+    pub against: [(&'static str, bool); 2],
+}
+
+/// Validity of one certificate, seconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub struct CertificateSample {
+    /// `client` (and metrics) or `peer`.
+    pub listener: &'static str,
+    /// `server`, `client` or `ca`.
+    pub cert: &'static str,
+    /// Begin of its validity.
+    pub issued: i64,
+    /// End of its validity.
+    pub expires: i64,
 }
 
 /// One sample of the node's state.

@@ -18,3 +18,5 @@ pub mod process;
 pub mod raft_log;
 pub mod rpc;
 pub mod stage;
+pub mod sync_mix;
+pub mod window;

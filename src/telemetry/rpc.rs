@@ -202,15 +202,25 @@ impl MethodStats<'_> {
 pub struct ConnStats {
     ports: Vec<&'static str>,
     reasons: Vec<&'static str>,
+    failures: Vec<&'static str>,
     closed: Vec<AtomicU64>,
+    handshakes: Vec<AtomicU64>,
     accept_failures: Vec<AtomicU64>,
 }
 
 impl ConnStats {
-    /// Counters for these ports and reasons; positions are the indexes in every call.
-    pub fn new(ports: Vec<&'static str>, reasons: Vec<&'static str>) -> Self {
+    /// Counters for these ports, reasons of an end and reasons of a failed TLS handshake; positions
+    /// are the indexes in every call.
+    pub fn new(
+        ports: Vec<&'static str>,
+        reasons: Vec<&'static str>,
+        failures: Vec<&'static str>,
+    ) -> Self {
+        let zeros = |count: usize| (0..count).map(|_| AtomicU64::default()).collect();
         ConnStats {
-            closed: (0..ports.len() * reasons.len()).map(|_| AtomicU64::default()).collect(),
+            closed: zeros(ports.len() * reasons.len()),
+            handshakes: zeros(ports.len() * failures.len()),
+            failures,
             accept_failures: ports.iter().map(|_| AtomicU64::default()).collect(),
             ports,
             reasons,
@@ -220,6 +230,11 @@ impl ConnStats {
     /// A connection ended.
     pub fn closed(&self, port: usize, reason: usize) {
         self.closed[port * self.reasons.len() + reason].fetch_add(1, Relaxed);
+    }
+
+    /// A TLS handshake failed.
+    pub fn handshake_failed(&self, port: usize, failure: usize) {
+        self.handshakes[port * self.failures.len() + failure].fetch_add(1, Relaxed);
     }
 
     /// A connection could not be accepted.
@@ -232,6 +247,16 @@ impl ConnStats {
         self.closed.iter().enumerate().map(|(at, count)| {
             let (port, reason) = (at / self.reasons.len(), at % self.reasons.len());
             (self.ports[port], self.reasons[reason], count.load(Relaxed))
+        })
+    }
+
+    /// Failed TLS handshakes: port, reason, count.
+    pub fn all_handshake_failures(
+        &self,
+    ) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        self.handshakes.iter().enumerate().map(|(at, count)| {
+            let (port, failure) = (at / self.failures.len(), at % self.failures.len());
+            (self.ports[port], self.failures[failure], count.load(Relaxed))
         })
     }
 
@@ -289,8 +314,12 @@ mod tests {
 
     #[test]
     fn connections_are_counted_where_they_belong() {
-        let stats = ConnStats::new(vec!["client", "peer"], vec!["done", "failed"]);
+        let (ports, ends) = (vec!["client", "peer"], vec!["done", "failed"]);
+        let stats = ConnStats::new(ports, ends, vec!["expired", "name", "gone"]);
         stats.closed(1, 0);
+        stats.handshake_failed(1, 2);
+        let failed: Vec<_> = stats.all_handshake_failures().filter(|(.., n)| *n > 0).collect();
+        assert_eq!(failed, [("peer", "gone", 1)]);
         stats.accept_failed(0);
         let closed: Vec<_> = stats.all_closed().filter(|(.., count)| *count > 0).collect();
         assert_eq!(closed, [("peer", "done", 1)]);

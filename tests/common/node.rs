@@ -41,6 +41,7 @@ pub struct Launch {
     env: Vec<(OsString, OsString)>,
     wrapper: Vec<OsString>,
     disk_gate: &'static str,
+    tls: [bool; 3],
 }
 
 impl Launch {
@@ -53,6 +54,7 @@ impl Launch {
             env: Vec::new(),
             wrapper: Vec::new(),
             disk_gate: "off",
+            tls: [false; 3],
         }
     }
 
@@ -101,6 +103,13 @@ impl Launch {
         self
     }
 
+    /// Which of the client, peer and metrics ports have `https` URLs.
+    #[must_use]
+    pub fn tls(mut self, tls: [bool; 3]) -> Self {
+        self.tls = tls;
+        self
+    }
+
     /// One more flag.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
@@ -140,8 +149,14 @@ impl Launch {
     }
 }
 
+/// `http://127.0.0.1:PORT` or the same with TLS.
+fn url(tls: bool, port: u16) -> String {
+    format!("{}://127.0.0.1:{port}", if tls { "https" } else { "http" })
+}
+
 fn launch(launch: &Launch, data_dir: &Path, ports: [u16; 3], log: &Path) -> Child {
-    let [client, peer, metrics] = ports.map(|port| format!("http://127.0.0.1:{port}"));
+    let url = |at: usize| url(launch.tls[at], ports[at]);
+    let (client, peer, metrics) = (url(0), url(1), url(2));
     let program = match &launch.program {
         Program::Assay => PathBuf::from(env!("CARGO_BIN_EXE_assay")),
         Program::Etcd(path) => path.clone(),
@@ -181,19 +196,19 @@ pub struct Node {
 }
 
 impl Node {
-    /// `http://127.0.0.1:PORT` for clients.
+    /// `http://127.0.0.1:PORT` (or `https`) for clients.
     pub fn client_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports[0])
+        url(self.launch.tls[0], self.ports[0])
     }
 
-    /// `http://127.0.0.1:PORT` for peers.
+    /// `http://127.0.0.1:PORT` (or `https`) for peers.
     pub fn peer_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports[1])
+        url(self.launch.tls[1], self.ports[1])
     }
 
-    /// `http://127.0.0.1:PORT` of `/metrics`.
+    /// `http://127.0.0.1:PORT` (or `https`) of `/metrics`.
     pub fn metrics_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports[2])
+        url(self.launch.tls[2], self.ports[2])
     }
 
     /// Ports for clients, peers and metrics.

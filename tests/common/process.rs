@@ -125,7 +125,9 @@ impl Process {
     /// When it still runs after `limit`.
     pub fn wait(mut self, limit: Duration) -> Ended {
         let status = self.wait_status(limit);
-        Ended { code: status.code().unwrap_or(-1), stdout: self.stdout(), stderr: self.stderr() }
+        let stderr = self.stderr();
+        assert_eq!(doubled_prefix(&stderr), None, "{stderr}");
+        Ended { code: status.code().unwrap_or(-1), stdout: self.stdout(), stderr }
     }
 
     fn wait_status(&mut self, limit: Duration) -> ExitStatus {
@@ -147,6 +149,26 @@ impl Drop for Process {
         }
         let _ = self.child.wait();
     }
+}
+
+/// A prefix that a message carries twice in a row, as in `log: log: cannot read`: two layers that
+/// both say where an error comes from.
+fn doubled_prefix(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let parts: Vec<&str> = line.split(": ").collect();
+        parts.windows(2).find_map(|pair| {
+            let word = pair[1].rsplit('"').next().unwrap_or_default();
+            let long = word.len() > 3 && word.chars().any(char::is_alphabetic);
+            (long && pair[0].ends_with(word)).then_some(word)
+        })
+    })
+}
+
+#[test]
+fn doubled_prefixes_are_found() {
+    let log = r#"{"msg":"write-ahead log: write-ahead log: gone"}"#;
+    assert_eq!(doubled_prefix(log), Some("write-ahead log"));
+    assert_eq!(doubled_prefix(r#"{"level":"warn","msg":"store: gone"}"#), None);
 }
 
 /// Runs a program to its end.

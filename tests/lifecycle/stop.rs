@@ -1,10 +1,10 @@
 //! SIGTERM: an orderly end, soon, whatever hangs.
 
 use crate::common::Launch;
+use crate::hanging::Hanging;
 use crate::{STOP, assert_log_lines};
 use assay::proto::etcdserverpb::{PutRequest, RangeRequest};
 use nix::sys::signal::Signal;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Exit code after a disk that failed, or hung.
@@ -39,33 +39,18 @@ async fn a_signal_ends_the_node_in_order() {
     }
 }
 
-/// Syncs that hang while a file exists. Under strace a delayed call would keep the whole process,
-/// which could then not end; this one only waits.
-const HANGING: &str = r#"
-#include <stdlib.h>
-#include <unistd.h>
-int fdatasync(int fd) {
-    const char *file = getenv("HANG_WHILE");
-    while (file && access(file, F_OK) == 0) sleep(1);
-    return fsync(fd);
-}
-"#;
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sync_that_hangs_does_not_keep_the_node_from_ending() {
     let home = tempfile::tempdir().expect("temp dir");
-    let at = |name: &str| home.path().join(name);
-    std::fs::write(at("hang.c"), HANGING).expect("written");
-    // The compiler that also links every test.
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-o"]).arg(at("hang.so"));
-    let compiled = compiler.arg(at("hang.c")).status().expect("run cc");
-    assert!(compiled.success(), "{compiled}");
-    let launch = Launch::assay().env("LD_PRELOAD", at("hang.so")).env("HANG_WHILE", at("hang"));
+    let hanging = Hanging::new(home.path());
+    let launch = hanging
+        .env()
+        .into_iter()
+        .fold(Launch::assay(), |launch, (name, value)| launch.env(name, value));
     let mut node = launch.start();
     let mut clients = node.clients().await;
     clients.kv.put(put(0)).await.expect("a put");
-    std::fs::write(at("hang"), "").expect("written");
+    hanging.begin();
     let hung = tokio::time::timeout(Duration::from_secs(1), clients.kv.put(put(1))).await;
     assert!(hung.is_err(), "a put was answered without its sync: {hung:?}");
     node.signal(Signal::SIGTERM);
@@ -75,7 +60,7 @@ async fn a_sync_that_hangs_does_not_keep_the_node_from_ending() {
     assert!(start.elapsed() < STOP, "{:?}", start.elapsed());
     assert_eq!(status.code(), Some(EXIT_IO));
     assert!(node.log().contains("a disk operation hangs"), "{}", node.log());
-    std::fs::remove_file(at("hang")).expect("removed");
+    hanging.end();
     node.restart();
     let get = RangeRequest { key: "k0".into(), ..RangeRequest::default() };
     let answer = node.clients().await.kv.range(get).await.expect("a get").into_inner();

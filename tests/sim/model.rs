@@ -1,7 +1,7 @@
 //! What the state must be: a naive model that keeps every row for ever and looks everything up by
 //! walking. It shares no code with the machine; answers are compared as text.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use assay::proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
@@ -111,6 +111,8 @@ pub struct Model {
     pub compact_before: i64,
     pub leases: BTreeMap<i64, Lease>,
     attached: BTreeMap<Bytes, i64>,
+    /// Positions in `rows` of each key, oldest first.
+    by_key: BTreeMap<Bytes, Vec<usize>>,
     /// Rows of the transaction under way.
     sub: i64,
 }
@@ -124,6 +126,7 @@ impl Default for Model {
             compact_before: -1,
             leases: BTreeMap::new(),
             attached: BTreeMap::new(),
+            by_key: BTreeMap::new(),
             sub: 0,
         }
     }
@@ -141,15 +144,20 @@ pub fn within(key: &[u8], start: &[u8], end: &[u8]) -> bool {
 impl Model {
     /// The newest row of a key up to `at`, if it is not a tombstone.
     fn get(&self, key: &[u8], at: i64) -> Option<&Row> {
-        let newest = self.rows.iter().rev().find(|row| row.main <= at && row.key == key)?;
+        let positions = self.by_key.get(key)?;
+        let newest = positions.iter().rev().map(|at| &self.rows[*at]).find(|row| row.main <= at)?;
         (!newest.tombstone).then_some(newest)
+    }
+
+    /// All rows of a key, newest first.
+    fn of_key(&self, key: &Bytes) -> impl Iterator<Item = &Row> {
+        self.by_key.get(key).into_iter().flatten().rev().map(|at| &self.rows[*at])
     }
 
     /// Living rows of a range at revision `at`, by key.
     pub fn range(&self, start: &[u8], end: &[u8], at: i64) -> Vec<&Row> {
-        let keys: BTreeSet<&Bytes> =
-            self.rows.iter().map(|row| &row.key).filter(|key| within(key, start, end)).collect();
-        keys.into_iter().filter_map(|key| self.get(key, at)).collect()
+        let keys = self.by_key.keys().filter(|key| within(key, start, end));
+        keys.filter_map(|key| self.get(key, at)).collect()
     }
 
     fn write(&mut self, key: &Bytes, put: Option<(Bytes, i64)>, main: i64) {
@@ -184,6 +192,7 @@ impl Model {
                 }
             }
         };
+        self.by_key.entry(key.clone()).or_default().push(self.rows.len());
         self.rows.push(row);
     }
 
@@ -357,10 +366,8 @@ impl Model {
     pub fn survives(&self, row: &Row, compact: i64) -> bool {
         row.main > compact
             || ((!row.tombstone || row.main == compact)
-                && !self.rows.iter().any(|other| {
-                    other.key == row.key
-                        && other.main <= compact
-                        && (other.main, other.sub) > (row.main, row.sub)
+                && !self.of_key(&row.key).any(|other| {
+                    other.main <= compact && (other.main, other.sub) > (row.main, row.sub)
                 }))
     }
 
@@ -373,9 +380,7 @@ impl Model {
         // At or below the compaction: only what is the newest put of its key today.
         let newest = |row: &Row| {
             !row.tombstone
-                && !self.rows.iter().any(|other| {
-                    other.key == row.key && (other.main, other.sub) > (row.main, row.sub)
-                })
+                && !self.of_key(&row.key).any(|other| (other.main, other.sub) > (row.main, row.sub))
         };
         Some(self.hash_rows(|row| row.main > self.compact || newest(row)))
     }

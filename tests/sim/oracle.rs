@@ -1,80 +1,80 @@
-//! What must hold, whatever fails: every rule of the simulation in one place.
-//!
-//! The oracle sees what the parts hand to each other and what clients are told. It keeps the log
-//! as it was handed out, the naive model of the state and the expected answer of every entry.
+//! What must hold, whatever fails. The oracle sees what the parts hand to each other and what
+//! clients are told. It keeps the log as it was handed out first, the naive model of the state and
+//! the expected answer of every entry; `invariants` holds the rules that need no model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use assay::consensus::{Committed, EntryKind};
 use assay::mvcc::{HashKv, Rows};
+use assay::proto::etcdserverpb::InternalRaftRequest;
 use assay::store::{Loaded, Shared};
 use bytes::Bytes;
+use prost::Message as _;
 
+use super::frame::{Verdict, Violation};
+use super::invariants::leases::Leases;
+use super::invariants::members::Members;
+use super::invariants::raft::Raft;
 use super::model::{Model, Row};
-
-/// A broken rule of the simulation: which, and with what.
-#[derive(Clone, Debug)]
-pub struct Violation(pub String);
-
-pub type Verdict = Result<(), Violation>;
-
-/// Fails with a formatted [`Violation`] unless the condition holds.
-#[macro_export]
-macro_rules! check {
-    ($condition:expr, $($text:tt)+) => {
-        if !$condition {
-            return Err($crate::sim::oracle::Violation(format!($($text)+)));
-        }
-    };
-}
+use crate::check;
 
 /// What is known of one log position.
 struct Position {
     term: u64,
     kind: EntryKind,
     data: Bytes,
-}
-
-/// A lease as its holder understands it, in virtual milliseconds.
-struct Held {
-    ttl_ms: u64,
-    since_ms: u64,
+    /// The answer, revision and compact revision after it.
+    answer: String,
+    revision: i64,
+    compact: i64,
 }
 
 #[derive(Default)]
 pub struct Oracle {
-    log: BTreeMap<u64, Position>,
-    /// State after the entries up to `model_index`.
+    /// Virtual time, us.
+    pub now: u64,
+    log: Vec<Position>,
+    /// State after the whole log.
     pub model: Model,
-    model_index: u64,
-    /// Expected answer, revision and compact revision after each index, from 1.
-    expected: Vec<(String, i64, i64)>,
+    pub raft: Raft,
+    pub leases: Leases,
+    pub members: Members,
     /// Newest index whose effects a client was told.
     pub acked: u64,
     pub acked_count: u64,
-    /// Newest revision that a client was told.
-    pub acked_revision: i64,
-    held: BTreeMap<i64, Held>,
-    /// Newest applied index that a start found in the store.
-    durable: u64,
-    pub expired: u64,
+    /// Newest revision that a client was told, by a write or by a linearizable read.
+    pub known_revision: i64,
+    /// Position of every request in the log.
+    requests: BTreeMap<u64, u64>,
+    /// Requests that were answered "not proposed".
+    refused: BTreeSet<u64>,
+    /// Newest applied index that a start found in a member's store.
+    stored: BTreeMap<u64, u64>,
+    /// Hash by applied and compacted revision, wherever it was computed first.
+    hashes: BTreeMap<(u64, i64, i64), u32>,
     pub replayed: u64,
+    pub compared: u64,
 }
 
 impl Oracle {
-    /// Index up to which entries were handed out in any life.
+    /// Index up to which entries were handed out anywhere.
     pub fn handed(&self) -> u64 {
-        self.log.last_key_value().map_or(0, |(index, _)| *index)
+        self.log.len() as u64
     }
 
-    /// An entry is committed and handed to the state machine: it is so for ever.
-    pub fn committed(&mut self, committed: &Committed) -> Verdict {
+    fn at(&self, index: u64) -> Option<&Position> {
+        self.log.get(usize::try_from(index.checked_sub(1)?).ok()?)
+    }
+
+    /// An entry is committed and handed to a state machine: it is so for ever and everywhere.
+    pub fn committed(&mut self, id: u64, committed: &Committed) -> Verdict {
         let entry = &committed.entry;
-        if let Some(known) = self.log.get(&entry.index) {
+        self.members.committed(committed)?;
+        if let Some(known) = self.at(entry.index) {
             check!(
                 (known.term, known.kind, &known.data) == (entry.term, entry.kind, &entry.data),
-                "committed entry {} changed: term {} became {}, {} became {} bytes",
+                "committed entry {} is another at {id}: term {} and {}, {} and {} bytes",
                 entry.index,
                 known.term,
                 entry.term,
@@ -89,86 +89,114 @@ impl Oracle {
             entry.index,
             self.handed()
         );
-        let position = Position { term: entry.term, kind: entry.kind, data: entry.data.clone() };
-        self.log.insert(entry.index, position);
+        let answer = match entry.kind {
+            EntryKind::Normal => self.model.apply(&entry.data),
+            EntryKind::Change => "done".to_owned(),
+        };
+        self.raft.committed.insert(entry.index, entry.term);
+        if entry.kind == EntryKind::Normal && !entry.data.is_empty() {
+            self.request(entry.index, &entry.data, &answer)?;
+        }
+        self.log.push(Position {
+            term: entry.term,
+            kind: entry.kind,
+            data: entry.data.clone(),
+            answer,
+            revision: self.model.revision,
+            compact: self.model.compact,
+        });
         Ok(())
     }
 
-    /// A learner was told that an entry is committed. It may hear of it before the leader's own
-    /// state machine.
-    pub fn learned(&self, committed: &Committed) -> Verdict {
-        let entry = &committed.entry;
-        if let Some(known) = self.log.get(&entry.index) {
-            check!(
-                (known.term, &known.data) == (entry.term, &entry.data),
-                "learner has other data at {}: term {} instead of {}",
-                entry.index,
-                entry.term,
-                known.term
-            );
+    fn request(&mut self, index: u64, data: &[u8], answer: &str) -> Verdict {
+        let request = InternalRaftRequest::decode(data).map_err(|e| Violation(e.to_string()))?;
+        let id = request.header.map_or(0, |header| header.id);
+        let twice = self.requests.insert(id, index);
+        check!(twice.is_none(), "request {id} is in the log at {twice:?} and at {index}");
+        check!(
+            !self.refused.contains(&id),
+            "request {id} was refused and is in the log at {index}"
+        );
+        if let Some(grant) = &request.lease_grant
+            && answer.starts_with("grant")
+        {
+            self.leases.granted(index, grant.id, grant.ttl);
+        }
+        if let Some(revoke) = &request.lease_revoke
+            && answer.starts_with("revoke")
+        {
+            self.leases.revoked(revoke.id, id, self.now)?;
         }
         Ok(())
     }
 
-    /// The machine applied an entry and gave this answer. True if it is the first time.
-    pub fn applied(
-        &mut self,
-        index: u64,
-        kind: EntryKind,
-        data: &[u8],
-        answer: &str,
-    ) -> Result<bool, Violation> {
-        let first = index > self.model_index;
-        self.replayed += u64::from(!first);
-        if first {
-            check!(
-                index == self.model_index + 1,
-                "entry {index} applied after {}",
-                self.model_index
-            );
-            let answer = match kind {
-                EntryKind::Normal => self.model.apply(data),
-                EntryKind::Change => "done".to_owned(),
-            };
-            self.model_index = index;
-            self.expected.push((answer, self.model.revision, self.model.compact));
-        }
-        let (expected, ..) = &self.expected[index as usize - 1];
-        check!(expected == answer, "entry {index}: answer {answer:?}, expected {expected:?}");
-        Ok(first)
+    /// A client was told that its request was not proposed.
+    pub fn refused(&mut self, request: u64) -> Verdict {
+        let known = self.requests.get(&request);
+        check!(known.is_none(), "request {request} is refused and in the log at {known:?}");
+        self.refused.insert(request);
+        Ok(())
     }
 
+    /// A machine applied an entry behind `before` and gave this answer.
+    pub fn applied(&mut self, id: u64, before: u64, committed: &Committed, got: &str) -> Verdict {
+        let index = committed.entry.index;
+        check!(index == before + 1, "{id} applies entry {index} after {before}");
+        let Some(known) = self.at(index) else {
+            return Err(Violation(format!("{id} applies entry {index}, which is not committed")));
+        };
+        check!(
+            known.answer == got,
+            "entry {index} at {id}: answer {got:?}, expected {:?}",
+            known.answer
+        );
+        Ok(())
+    }
+
+    /// The answer that the entry at `index` must get.
+    pub fn answer(&self, index: u64) -> &str {
+        self.at(index).map_or("", |position| &position.answer)
+    }
+
+    /// The revision after the entry at `index`.
     pub fn revision_at(&self, index: u64) -> i64 {
-        index.checked_sub(1).map_or(1, |at| self.expected[at as usize].1)
+        self.at(index).map_or(1, |position| position.revision)
     }
 
-    /// A client was told the outcome of the entry at `index`.
-    pub fn acknowledged(&mut self, index: u64) {
+    /// A client was told the outcome of the entry at `index`, or that its request is done; when it
+    /// asked, everything up to `floor` had been acknowledged already.
+    pub fn acknowledged(&mut self, request: u64, floor: u64) -> Result<u64, Violation> {
+        let Some(&index) = self.requests.get(&request) else {
+            return Err(Violation(format!("request {request} is answered and not committed")));
+        };
+        check!(
+            index > floor,
+            "request {request} is at {index}, it began after {floor} was answered"
+        );
         self.acked = self.acked.max(index);
         self.acked_count += 1;
-        self.acked_revision = self.acked_revision.max(self.revision_at(index));
+        self.known_revision = self.known_revision.max(self.revision_at(index));
+        Ok(index)
     }
 
-    /// A start opened the store: what is in it belongs to one index, and to no older one than
-    /// an earlier start found.
-    pub fn opened(&mut self, loaded: &Loaded, shared: &Shared) -> Verdict {
+    /// A start or an install opened a store: what is in it belongs to one index, and to no older
+    /// one than an earlier start found.
+    pub fn opened(&mut self, id: u64, loaded: &Loaded, shared: &Shared, new: bool) -> Verdict {
         let index = loaded.applied.0;
-        check!(index <= self.model_index, "store is at {index}, applied was {}", self.model_index);
-        check!(index >= self.durable, "store went back from {} to {index}", self.durable);
-        self.durable = index;
-        if index == 0 {
-            return Ok(());
-        }
+        check!(index <= self.handed(), "store of {id} is at {index} of {}", self.handed());
+        let before = self.stored.insert(id, index).unwrap_or(0);
+        check!(index >= before, "store of {id} went back from {before} to {index}");
+        let Some(position) = self.at(index) else { return Ok(()) };
         check!(
-            loaded.applied.1 == self.log[&index].term,
-            "store is at {:?}, the entry has term {}",
+            loaded.applied.1 == position.term,
+            "store of {id} is at {:?}, the entry has term {}",
             loaded.applied,
-            self.log[&index].term
+            position.term
         );
-        let (_, revision, compact) = self.expected[index as usize - 1];
+        let (revision, compact) = (position.revision, position.compact);
         check!(
             loaded.revision.max(1) == revision,
-            "store at {index} has revision {}, expected {revision}",
+            "store of {id} at {index} has revision {}, expected {revision}",
             loaded.revision
         );
         let mut stored = BTreeMap::new();
@@ -181,35 +209,42 @@ impl Oracle {
             match stored.remove(&(row.main, row.sub)) {
                 Some((tombstone, bytes)) => check!(
                     tombstone == row.tombstone && bytes[..] == row.encoded()[..],
-                    "row {}.{} in the store differs: {row:?}",
+                    "row {}.{} in the store of {id} differs: {row:?}",
                     row.main,
                     row.sub
                 ),
                 None => check!(
-                    row.main <= compact && !self.survives(row, compact),
-                    "row {}.{} is missing in the store at revision {revision}",
+                    row.main <= compact && compact > 0 && !self.model.survives(row, compact),
+                    "row {}.{} is missing in the store of {id} at revision {revision}",
                     row.main,
                     row.sub
                 ),
             }
         }
-        check!(stored.is_empty(), "store at {index} has rows from its future: {:?}", stored.keys());
+        check!(stored.is_empty(), "store of {id} at {index} has rows from its future");
+        if new {
+            self.replayed += 1;
+        }
         Ok(())
     }
 
-    fn survives(&self, row: &Row, compact: i64) -> bool {
-        compact > 0 && self.model.survives(row, compact)
-    }
-
-    /// The machine's state was hashed when nothing was under way.
-    pub fn hashed(&self, index: u64, got: &HashKv) -> Verdict {
-        if index != self.model_index {
+    /// A machine's state was hashed when nothing was under way.
+    pub fn hashed(&mut self, id: u64, index: u64, got: &HashKv) -> Verdict {
+        let key = (index, got.hash_revision, got.compact_revision);
+        let known = *self.hashes.entry(key).or_insert(got.hash);
+        self.compared += 1;
+        check!(
+            known == got.hash,
+            "state of {id} at {index} has hash {:08x}, another member {known:08x}",
+            got.hash
+        );
+        if index != self.handed() {
             return Ok(());
         }
         let model = &self.model;
         check!(
             got.hash_revision == model.revision,
-            "hash is for revision {}, expected {}",
+            "hash of {id} is for revision {}, expected {}",
             got.hash_revision,
             model.revision
         );
@@ -219,7 +254,7 @@ impl Oracle {
             // The hash that the compaction itself made, while it is remembered.
             check!(
                 got.hash_revision == model.compact && got.compact_revision == model.compact_before,
-                "hash is for a compaction at {}, expected {} or the one before",
+                "hash of {id} is for a compaction at {}, expected {} or the one before",
                 got.compact_revision,
                 model.compact
             );
@@ -228,60 +263,26 @@ impl Oracle {
         if let Some(expected) = expected {
             check!(
                 got.hash == expected,
-                "hash {:08x} at {index}, expected {expected:08x}",
+                "hash {:08x} of {id} at {index}, expected {expected:08x}",
                 got.hash
             );
         }
         Ok(())
     }
 
-    /// A linearizable read that began when `floor` was acknowledged saw `revision`.
-    pub fn read(&self, floor: i64, revision: i64, rows: &[Vec<u8>]) -> Verdict {
-        check!(revision >= floor, "read saw revision {revision}, {floor} was acknowledged before");
-        let expected: Vec<Vec<u8>> =
-            self.model.range(b"k", b"l", revision).into_iter().map(Row::encoded).collect();
-        check!(rows == expected, "read at {revision} differs: {} rows", rows.len());
-        Ok(())
+    /// A linearizable read that began when `floor` was known to clients saw `revision`.
+    pub fn read(&mut self, floor: i64, revision: i64, rows: &[Vec<u8>]) -> Verdict {
+        check!(revision >= floor, "read saw revision {revision}, {floor} was known before");
+        self.known_revision = self.known_revision.max(revision);
+        self.read_past(revision, rows)
     }
 
-    /// A read at an older revision answers what was there then.
+    /// A read at some revision answers what was there then.
     pub fn read_past(&self, revision: i64, rows: &[Vec<u8>]) -> Verdict {
+        check!(revision <= self.model.revision, "read saw revision {revision} before it was");
         let expected: Vec<Vec<u8>> =
             self.model.range(b"k", b"l", revision).into_iter().map(Row::encoded).collect();
-        check!(rows == expected, "read at past revision {revision} differs: {} rows", rows.len());
-        Ok(())
-    }
-
-    /// The leader's clock started a lease or renewed it.
-    pub fn lease_held(&mut self, id: i64, ttl: i64, now_ms: u64) {
-        let held = Held { ttl_ms: ttl as u64 * 1_000, since_ms: now_ms };
-        self.held.insert(id, held);
-    }
-
-    /// The clock proposes to revoke a lease.
-    pub fn lease_expires(&mut self, id: i64, now_ms: u64) -> Verdict {
-        self.expired += 1;
-        if let Some(held) = self.held.get(&id) {
-            check!(
-                now_ms >= held.since_ms + held.ttl_ms,
-                "lease {id} ends at {now_ms} ms, held since {} for {}",
-                held.since_ms,
-                held.ttl_ms
-            );
-        }
-        Ok(())
-    }
-
-    /// A revoke was applied: no holder may still count on the lease, unless it was asked for.
-    pub fn lease_revoked(&mut self, id: i64, asked: bool, now_ms: u64) -> Verdict {
-        if let Some(held) = self.held.remove(&id) {
-            check!(
-                asked || now_ms >= held.since_ms + held.ttl_ms,
-                "lease {id} is revoked at {now_ms} ms, held since {} for {}",
-                held.since_ms,
-                held.ttl_ms
-            );
-        }
+        check!(rows == expected, "read at revision {revision} differs: {} rows", rows.len());
         Ok(())
     }
 }

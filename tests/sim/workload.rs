@@ -1,6 +1,7 @@
 //! What clients ask for.
 
 use assay::disk::SimRng;
+use assay::mvcc::{KeyRange, RangeQuery};
 use assay::proto::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use assay::proto::etcdserverpb::request_op::Request;
 use assay::proto::etcdserverpb::{
@@ -11,17 +12,12 @@ use assay::proto::etcdserverpb::{
 use bytes::Bytes;
 use prost::Message as _;
 
+use super::linear::{Action, Seen};
 use super::model::Model;
 
 /// Lease ids clients choose from: few, so that grants collide and revokes find something.
 pub const LEASES: u64 = 5;
 const KEYS: u64 = 7;
-
-/// One writing client: at most one command under way.
-#[derive(Default)]
-pub struct Client {
-    pub waiting: Option<u64>,
-}
 
 /// Encodes a command under a request id.
 pub fn encode(mut request: InternalRaftRequest, id: u64) -> Bytes {
@@ -146,4 +142,78 @@ pub fn draw(rng: &mut SimRng, model: &Model, n: u64) -> InternalRaftRequest {
         _ => request.lease_revoke = Some(LeaseRevokeRequest { id: lease_id(rng) }),
     }
     request
+}
+
+/// Keys that only single-key requests touch: their histories are judged one by one.
+pub const REGISTERS: u64 = 3;
+
+fn register(at: u64) -> Bytes {
+    Bytes::from(format!("a{at}"))
+}
+
+fn number_text(value: u64) -> Bytes {
+    Bytes::from(format!("n{value}"))
+}
+
+/// The number that a register's row holds.
+pub fn parse_number(value: &[u8]) -> Option<u64> {
+    std::str::from_utf8(value.strip_prefix(b"n")?).ok()?.parse().ok()
+}
+
+fn get_register(at: u64) -> RequestOp {
+    let request = Request::RequestRange(RangeRequest { key: register(at), ..Default::default() });
+    RequestOp { request: Some(request) }
+}
+
+/// A register's request. A comparison always answers what it found.
+pub fn write_register(at: u64, action: Action) -> InternalRaftRequest {
+    let mut request = InternalRaftRequest::default();
+    let put =
+        |value| PutRequest { key: register(at), value: number_text(value), ..Default::default() };
+    match action {
+        Action::Put(value) => request.put = Some(put(value)),
+        Action::Delete => {
+            let key = register(at);
+            request.delete_range =
+                Some(DeleteRangeRequest { key, prev_kv: true, ..Default::default() });
+        }
+        Action::Cas(expected, value) => {
+            let (target, union) = match expected {
+                None => (CompareTarget::Version, TargetUnion::Version(0)),
+                Some(expected) => (CompareTarget::Value, TargetUnion::Value(number_text(expected))),
+            };
+            let compare = Compare {
+                result: CompareResult::Equal as i32,
+                target: target as i32,
+                key: register(at),
+                target_union: Some(union),
+                ..Compare::default()
+            };
+            let put = RequestOp { request: Some(Request::RequestPut(put(value))) };
+            request.txn = Some(TxnRequest {
+                compare: vec![compare],
+                success: vec![get_register(at), put],
+                failure: vec![get_register(at)],
+            });
+        }
+        Action::Get => {}
+    }
+    request
+}
+
+/// What a write of a register found, from its answer as the model writes it.
+pub fn found(action: Action, answer: &str) -> Seen {
+    if matches!(action, Action::Put(_)) {
+        return Seen::Done;
+    }
+    // Rows are written as `key=valuec..m..`; a number ends at the first letter behind it.
+    let number = answer.split_once("=n").map(|(_, rest)| {
+        rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+    });
+    Seen::Found(number)
+}
+
+/// A read of a register, as a range of the state.
+pub fn read_register(at: u64) -> RangeQuery {
+    RangeQuery::new(KeyRange::from_request(register(at), Bytes::new()))
 }

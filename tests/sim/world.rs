@@ -1,120 +1,200 @@
-//! Virtual time, one queue of events, one generator. A life of the process ends by a fault drawn
-//! from the seed; the last life has none and must settle.
+//! Virtual time, one queue of events, members that fail, and clients that remember.
+//!
+//! A seed has two phases: first everything fails that its plan allows, then nothing does; within
+//! ten election timeouts there must be progress, and in the end all members are equal.
 
+mod admin;
 mod clients;
-mod threads;
+mod faults;
+mod finish;
+mod lives;
+mod packets;
+mod turns;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use assay::consensus::Wire;
-use assay::disk::{Action, Disk, Fault, Open, PowerLoss, SimDisk, SimRng, StaleReads};
-use assay::telemetry::io::{FileKind, IoOp};
-use assay::watch::HubOptions;
+use assay::disk::{Action, SimDisk, SimRng};
 
-use super::learner::Learner;
-use super::node::{Broken, Done, End, Node, Settings, WAL_DIR};
-use super::oracle::{Oracle, Verdict, Violation};
-use super::streams::Streams;
-use super::workload::Client;
-use crate::check;
+use super::broken::Broken;
+use super::frame::{Verdict, Violation};
+use super::linear::Op;
+use super::network::{Network, Packet};
+use super::node::{Birth, Done, End, Node, WalDone, WalJob};
+use super::oracle::Oracle;
+use super::plan::{Fault, MS, Plan, RATE_PERMILLE};
+use super::watchers::Watcher;
+use clients::{Client, Reading};
+use lives::{Armed, replace_log};
 
-const MS: u64 = 1_000;
-/// The node's tick, as shipped.
-const TICK: u64 = 100 * MS;
-/// A life without another fault ends after this time at the latest.
-const LIFE: u64 = 1_500 * MS;
-/// The last life serves clients for this long, then only settles.
-const LAST_SERVING: u64 = 700 * MS;
-/// By then everything must have settled: expiry of the longest lease included.
-const LAST_LIMIT: u64 = 60_000 * MS;
+/// Clients go on for this many election timeouts after the faults have stopped: within the first
+/// ten of them progress must be made.
+const PROGRESS_ELECTIONS: u64 = 10;
+/// From then on everything must have settled within this time: expiry of the longest lease, waiting
+/// for the store, the slowest watcher.
+const SETTLE_LIMIT: u64 = 60_000 * MS;
+/// Look for quiet this often.
+const CHECK_EVERY: u64 = 40 * MS;
 
+/// What a virtual thread of one member does next.
 #[derive(Debug)]
-enum Event {
+enum Turn {
     Tick,
     Node,
     Wal,
-    WalDone { newest: Option<u64>, term: u64 },
+    WalWrite(Vec<WalJob>),
+    WalDone(Box<WalDone>),
     Apply,
     Deadline,
     Store,
+    StoreWrite,
     StoreDone,
     Hub,
-    Client(usize),
+    /// The rows of a snapshot are safe aside.
+    Staged(Box<Wire>),
     Answer(Done),
-    Reader,
-    Renew,
-    Drain(usize),
-    ToLearner(Wire),
-    ToNode(Wire),
-    Check,
-    Die,
 }
 
-/// How a life ends.
-#[derive(Clone, Copy, Debug)]
-enum Fate {
-    /// The process dies before or within the n-th disk operation from now.
-    AtOperation(u64, Action),
-    /// The n-th sync from now fails and drops what is dirty.
-    SyncError(u64, StaleReads),
-    /// The n-th write from now fails.
-    WriteError(u64),
-    /// The process dies at this time.
-    AtTime(u64),
-    /// It stops in order.
-    Close(u64),
-    /// It lives on.
-    None,
+#[derive(Debug)]
+enum Event {
+    Turn {
+        at: usize,
+        life: u64,
+        turn: Turn,
+    },
+    Arrive {
+        from: usize,
+        to: usize,
+        packet: Packet,
+    },
+    Client(usize),
+    /// The client gives up its request of this number.
+    Timeout(usize, u64),
+    Keeper,
+    Drain(usize),
+    Admin,
+    Fault,
+    Start(usize),
+    Retire(usize),
+    Heal,
+    Progress,
+    Check,
+}
+
+/// One member, alive or not.
+struct Member {
+    id: u64,
+    birth: Birth,
+    disk: SimDisk,
+    node: Option<Box<Node>>,
+    life: u64,
+    paused_until: u64,
+    stalled_until: u64,
+    /// Its monotonic clock: where it began and how fast it runs, in thousandths.
+    clock_base_ms: u64,
+    clock_permille: u64,
+    /// Its wall clock, as steps made it, ms.
+    wall_step_ms: i64,
+    armed: Option<Armed>,
+    rotten: bool,
+    /// Its log is damaged: it stays away.
+    lost: bool,
+    /// It left the cluster.
+    retired: bool,
 }
 
 /// Numbers of a run; the hash covers every event in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub hash: u64,
+    pub simulated_us: u64,
+    pub events: u64,
+    pub faults: BTreeMap<Fault, u64>,
     pub lives: u64,
-    pub power_cuts: u64,
-    pub sync_errors: u64,
-    pub operations: u64,
+    pub elections: u64,
+    pub entries: u64,
     pub acknowledged: u64,
-    pub replayed: u64,
+    pub reads: u64,
+    pub unanswered: u64,
+    pub refused: u64,
+    pub changes: u64,
+    pub snapshots: u64,
+    pub truncations: u64,
+    pub packets_lost: u64,
+    pub packets_doubled: u64,
     pub events_seen: u64,
     pub compacted_watches: u64,
     pub expired: u64,
-    pub revision: i64,
-    pub truncations: u64,
-    pub learned: u64,
+    pub lease_promises: u64,
+    pub states_compared: u64,
+    pub histories: u64,
+    pub histories_unknown: u64,
+}
+
+impl Report {
+    pub fn add(&mut self, other: &Report) {
+        let Report { faults, .. } = other;
+        for (fault, count) in faults {
+            *self.faults.entry(*fault).or_default() += count;
+        }
+        for (to, from) in [
+            (&mut self.simulated_us, other.simulated_us),
+            (&mut self.events, other.events),
+            (&mut self.lives, other.lives),
+            (&mut self.elections, other.elections),
+            (&mut self.entries, other.entries),
+            (&mut self.acknowledged, other.acknowledged),
+            (&mut self.reads, other.reads),
+            (&mut self.unanswered, other.unanswered),
+            (&mut self.refused, other.refused),
+            (&mut self.changes, other.changes),
+            (&mut self.snapshots, other.snapshots),
+            (&mut self.truncations, other.truncations),
+            (&mut self.packets_lost, other.packets_lost),
+            (&mut self.packets_doubled, other.packets_doubled),
+            (&mut self.events_seen, other.events_seen),
+            (&mut self.compacted_watches, other.compacted_watches),
+            (&mut self.expired, other.expired),
+            (&mut self.lease_promises, other.lease_promises),
+            (&mut self.states_compared, other.states_compared),
+            (&mut self.histories, other.histories),
+            (&mut self.histories_unknown, other.histories_unknown),
+        ] {
+            *to += from;
+        }
+    }
 }
 
 pub struct World {
-    seed: u64,
+    plan: Arc<Plan>,
     verbose: bool,
     now: u64,
     order: u64,
-    life: u64,
-    queue: BinaryHeap<Reverse<(u64, u64, u64)>>,
-    events: BTreeMap<u64, Event>,
-    /// Turns that are queued already.
-    queued: BTreeSet<&'static str>,
+    queue: BTreeMap<(u64, u64), Event>,
+    // One generator per concern: a draw more in one does not shift the others.
     rng: SimRng,
-    disk: SimDisk,
-    settings: Settings,
+    fault_rng: SimRng,
+    client_rng: SimRng,
+    net: Network,
+    members: Vec<Member>,
+    boots: u64,
     oracle: Oracle,
-    node: Option<Node>,
     clients: Vec<Client>,
-    streams: Streams,
-    learner: Option<Learner>,
+    /// Who waits for the outcome of a request.
+    waiting: BTreeMap<u64, usize>,
+    reading: BTreeMap<u64, Reading>,
+    /// Revokes that a member's own clock asked for.
+    expiring: BTreeMap<u64, (usize, u64, i64)>,
     next_id: u64,
-    next_token: u64,
-    asked_revokes: BTreeSet<u64>,
-    expiring: BTreeMap<u64, i64>,
-    reads: BTreeMap<u64, i64>,
-    last_read: i64,
-    fate: Fate,
-    /// The last life: no more faults, and from this time on no more requests.
-    quiet_at: Option<u64>,
+    histories: Vec<Vec<Op>>,
+    watchers: Vec<Watcher>,
+    next_stream: u64,
+    removals: BTreeSet<usize>,
+    healed: Option<u64>,
+    /// Answers when the faults stopped, and when there was to be progress.
+    acked_at_heal: u64,
+    quiet: Option<u64>,
     report: Report,
 }
 
@@ -123,285 +203,278 @@ fn mix(hash: &mut u64, value: u64) {
 }
 
 impl World {
-    pub fn new(seed: u64, broken: Broken) -> Self {
-        let mut rng = SimRng::new(seed ^ 0xa55a_0000);
-        let settings = Settings {
-            segment_bytes: 4_096 << rng.below(4),
-            cache_bytes: 64 << 10,
-            log_cache_entries: [3, 20, 5_000][rng.below(3) as usize],
-            freeze_bytes: [300, 3_000, 1 << 20][rng.below(3) as usize],
-            apply_at_once: 1 + rng.below(20) as usize,
-            hub: HubOptions {
-                queue_bytes: [500, 5_000, 1 << 20][rng.below(3) as usize],
-                queue_events: [3, 20, 4_096][rng.below(3) as usize],
-                batch_revisions: 1 + rng.below(20) as i64,
-                seed,
-                ..HubOptions::default()
-            },
-            learner: rng.below(2) == 0,
-            checkpoint_ms: (rng.below(2) == 0).then_some(400),
-            broken,
-        };
-        let writers = 1 + rng.below(5) as usize;
-        World {
-            seed,
+    pub fn new(seed: u64, broken: Broken) -> World {
+        World::with(Plan::draw(seed, broken))
+    }
+
+    pub fn with(plan: Plan) -> World {
+        let seed = plan.seed;
+        let founders: Vec<u64> = (1..=plan.voters as u64).collect();
+        let mut world = World {
             verbose: std::env::var_os("VERBOSE").is_some(),
             now: 0,
             order: 0,
-            life: 0,
-            queue: BinaryHeap::new(),
-            events: BTreeMap::new(),
-            queued: BTreeSet::new(),
-            disk: SimDisk::new(),
+            queue: BTreeMap::new(),
+            rng: SimRng::new(seed ^ 0x7475_726e),
+            fault_rng: SimRng::new(seed ^ 0x6661_756c),
+            client_rng: SimRng::new(seed ^ 0x636c_6965),
+            net: Network::new(&plan),
+            members: Vec::new(),
+            boots: 0,
             oracle: Oracle::default(),
-            node: None,
-            clients: (0..writers).map(|_| Client::default()).collect(),
-            streams: Streams::new(),
-            learner: settings.learner.then(Learner::new),
-            settings,
-            rng,
-            next_id: 1,
-            next_token: 1,
-            asked_revokes: BTreeSet::new(),
+            clients: (0..plan.clients).map(|_| Client::default()).collect(),
+            waiting: BTreeMap::new(),
+            reading: BTreeMap::new(),
             expiring: BTreeMap::new(),
-            reads: BTreeMap::new(),
-            last_read: 0,
-            fate: Fate::None,
-            quiet_at: None,
+            next_id: 1,
+            histories: vec![Vec::new(); super::workload::REGISTERS as usize],
+            watchers: vec![
+                Watcher::new(0, b"k", b"l", false),
+                Watcher::new(0, b"k", b"l", true),
+                Watcher::new(0, b"k1", b"", false),
+                Watcher::new(0, b"k3", b"\0", true),
+            ],
+            next_stream: 0,
+            removals: BTreeSet::new(),
+            healed: None,
+            acked_at_heal: 0,
+            quiet: None,
             report: Report::default(),
+            plan: Arc::new(plan),
+        };
+        for id in &founders {
+            world.add_member(*id, Birth::Founder(founders.clone()));
         }
+        world
+    }
+
+    fn add_member(&mut self, id: u64, birth: Birth) -> usize {
+        self.members.push(Member {
+            id,
+            birth,
+            disk: SimDisk::new(),
+            node: None,
+            life: 0,
+            paused_until: 0,
+            stalled_until: 0,
+            clock_base_ms: 1_000_000_000 + self.rng.below(1_000_000_000),
+            clock_permille: 1_000 - RATE_PERMILLE / 2 + self.rng.below(RATE_PERMILLE),
+            wall_step_ms: 0,
+            armed: None,
+            rotten: false,
+            lost: false,
+            retired: false,
+        });
+        let at = self.members.len() - 1;
+        self.push(0, Event::Start(at));
+        at
     }
 
     /// Runs the whole seed.
     pub fn run(mut self) -> Result<Report, Violation> {
-        let lives = 3 + self.rng.below(4);
-        for _ in 0..lives {
-            let fate = self.draw_fate();
-            self.live(fate)?;
+        self.push(self.plan.fault_every, Event::Fault);
+        self.push(self.plan.chaos, Event::Heal);
+        if self.plan.changes {
+            self.push(self.plan.election(), Event::Admin);
         }
-        self.last_life()
+        self.begin();
+        self.live()?;
+        Ok(self.finished())
     }
 
-    /// Runs one life that dies at the given disk operation, a power cut, and the last life.
+    /// One life that ends at the given disk operation, a power cut, and then everything must heal.
     pub fn run_cut_at(mut self, operation: u64, halfway: bool) -> Result<Report, Violation> {
+        self.push(self.plan.chaos, Event::Heal);
         let action = if halfway { Action::CrashHalfway } else { Action::Crash };
-        self.live(Fate::AtOperation(operation, action))?;
-        self.last_life()
+        self.members[0].armed = Some(Armed::Crash(operation + 1, action));
+        self.begin();
+        self.live()?;
+        Ok(self.finished())
     }
 
-    /// Disk operations of one life of the given length without a fault.
-    pub fn operations(mut self, until: u64) -> Result<u64, Violation> {
-        self.live(Fate::AtTime(until))?;
-        Ok(self.disk.ops())
+    /// Disk operations of a life without faults, up to the end of its first phase.
+    pub fn operations(mut self) -> Result<u64, Violation> {
+        self.push(self.plan.chaos, Event::Heal);
+        self.begin();
+        self.live_until(self.plan.chaos)?;
+        Ok(self.members[0].disk.ops())
     }
 
     /// Settles, then goes on with the log of another run in place of its own.
     pub fn run_on_foreign_log(mut self, mut other: World) -> Result<Report, Violation> {
-        self.quiet_at = Some(self.now + LAST_SERVING);
-        self.live(Fate::None)?;
-        other.live(Fate::AtTime(150 * MS))?;
-        replace_log(&self.disk, &other.disk)
-            .map_err(|fault| Violation(format!("log could not be replaced: {fault}")))?;
-        self.last_life()
-    }
-
-    fn last_life(mut self) -> Result<Report, Violation> {
-        self.quiet_at = Some(self.now + LAST_SERVING);
-        self.live(Fate::None)?;
-        self.report.acknowledged = self.oracle.acked_count;
-        self.report.replayed = self.oracle.replayed;
-        self.report.expired = self.oracle.expired;
-        self.report.revision = self.oracle.model.revision;
-        self.report.operations = self.disk.ops();
-        self.report.learned = self.learner.as_ref().map_or(0, |learner| learner.applied);
-        (self.report.events_seen, self.report.compacted_watches) = self.streams.seen();
-        mix(&mut self.report.hash, self.report.operations);
-        Ok(self.report)
-    }
-
-    fn draw_fate(&mut self) -> Fate {
-        let ops = self.one_of(3, 12, 160);
-        let stale = if self.rng.below(2) == 0 { StaleReads::New } else { StaleReads::Old };
-        match self.rng.below(12) {
-            0..4 => Fate::AtOperation(ops, Action::Crash),
-            4..6 => Fate::AtOperation(ops, Action::CrashHalfway),
-            6..9 => Fate::SyncError(1 + ops / 4, stale),
-            9 => Fate::WriteError(1 + ops / 2),
-            10 => Fate::Close(self.now + self.rng.below(LIFE)),
-            _ => Fate::AtTime(self.now + self.rng.below(LIFE)),
-        }
-    }
-
-    // ---- lives ----
-
-    /// From start to end of one process. A fault during the start ends the life as well.
-    fn live(&mut self, fate: Fate) -> Verdict {
-        self.life += 1;
-        self.report.lives += 1;
-        self.fate = fate;
-        self.arm(fate);
-        self.trace("start", self.life);
-        let boot = self.seed.wrapping_mul(1_000).wrapping_add(self.life);
-        match Node::start(&self.disk, &self.settings, boot, &mut self.oracle) {
-            Err(End::Broken(violation)) => return Err(violation),
-            Err(End::Fault(text)) => return self.died(&text),
-            Ok(node) => self.node = Some(node),
-        }
+        self.push(self.plan.chaos, Event::Heal);
         self.begin();
-        let started = self.now;
-        while let Some(Reverse((at, order, life))) = self.queue.pop() {
-            let Some(event) = self.events.remove(&order) else { continue };
-            if life != self.life {
-                continue;
-            }
+        self.live()?;
+        self.close(0)?;
+        other.begin();
+        other.live_until(150 * MS)?;
+        other.close(0)?;
+        replace_log(&self.members[0].disk, &other.members[0].disk)?;
+        self.oracle.raft.forget(1);
+        self.queue.clear();
+        (self.healed, self.quiet) = (None, None);
+        self.push(0, Event::Start(0));
+        self.push(MS, Event::Heal);
+        self.begin();
+        self.live()?;
+        Ok(self.finished())
+    }
+
+    /// Clients, watchers and the first look.
+    fn begin(&mut self) {
+        for at in 0..self.clients.len() {
+            let delay = self.client_rng.below(50 * MS);
+            self.push(delay, Event::Client(at));
+        }
+        for at in 0..self.watchers.len() {
+            let delay = self.client_rng.below(30 * MS);
+            self.push(delay, Event::Drain(at));
+        }
+        self.push(200 * MS, Event::Keeper);
+        self.push(CHECK_EVERY, Event::Check);
+    }
+
+    fn live_until(&mut self, until: u64) -> Verdict {
+        while self.now < until {
+            let Some(((at, _), event)) = self.queue.pop_first() else { break };
+            (self.now, self.oracle.now) = (at, at);
+            self.handle(event)?;
+        }
+        Ok(())
+    }
+
+    /// Until everything has settled.
+    fn live(&mut self) -> Verdict {
+        while let Some(((at, _), event)) = self.queue.pop_first() {
             self.now = at;
-            match self.handle(event) {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(End::Broken(violation)) => return Err(violation),
-                Err(End::Fault(text)) => return self.died(&text),
+            self.oracle.now = at;
+            self.report.events += 1;
+            if self.handle(event)? {
+                return Ok(());
             }
-            check!(
-                self.quiet_at.is_none() || self.now < started + LAST_LIMIT,
-                "not settled after {} ms: {}",
-                LAST_LIMIT / MS,
-                self.unsettled().unwrap_or_default()
-            );
         }
         Err(Violation("the queue of events ran dry".to_owned()))
     }
 
-    /// Plans the end of the life that begins.
-    fn arm(&mut self, fate: Fate) {
-        self.disk.clear_faults();
-        match fate {
-            Fate::AtOperation(n, action) => self.disk.plan(self.disk.ops() + n, action),
-            Fate::SyncError(n, stale) => {
-                let left = AtomicU64::new(n);
-                self.disk.set_hook(move |op| {
-                    let sync = matches!(op.op, IoOp::SyncData | IoOp::SyncAll);
-                    match sync && left.fetch_sub(1, Ordering::Relaxed) == 1 {
-                        true => Action::DropDirty(stale),
-                        false => Action::Proceed,
-                    }
-                });
+    /// Carries out one event; true at the end.
+    fn handle(&mut self, event: Event) -> Result<bool, Violation> {
+        match event {
+            Event::Turn { at, life, turn } => {
+                let member = &self.members[at];
+                if member.life != life || member.node.is_none() {
+                    return Ok(false);
+                }
+                if member.paused_until > self.now {
+                    let wait = member.paused_until - self.now;
+                    self.push(wait, Event::Turn { at, life, turn });
+                    return Ok(false);
+                }
+                self.with_node(at, |world, node| world.turn(at, node, turn))?;
             }
-            Fate::WriteError(n) => {
-                let left = AtomicU64::new(n);
-                self.disk.set_hook(move |op| {
-                    match op.op == IoOp::Write && left.fetch_sub(1, Ordering::Relaxed) == 1 {
-                        true => Action::ShortWrite(libc::EIO),
-                        false => Action::Proceed,
-                    }
-                });
+            Event::Arrive { from, to, packet } => {
+                let paused = self.members[to].paused_until;
+                if paused > self.now {
+                    self.push(paused - self.now, Event::Arrive { from, to, packet });
+                } else if !self.net.is_cut(from, to, self.now) {
+                    self.arrive(from, to, packet)?;
+                } else if let Packet::Snapshot { life, .. } = packet {
+                    self.snapshot_lost(to, from, life);
+                }
             }
-            Fate::AtTime(_) | Fate::Close(_) | Fate::None => {}
+            Event::Client(at) => self.client(at)?,
+            Event::Timeout(at, op) => self.timeout(at, op),
+            Event::Keeper => self.keeper()?,
+            Event::Drain(at) => self.drain(at)?,
+            Event::Admin => self.admin()?,
+            Event::Fault => self.fault()?,
+            Event::Start(at) => self.start(at)?,
+            Event::Retire(at) => self.retire(at),
+            Event::Heal => self.heal(),
+            Event::Progress => self.progress()?,
+            Event::Check => return self.check(),
         }
+        Ok(false)
     }
 
-    fn begin(&mut self) {
-        for client in &mut self.clients {
-            *client = Client::default();
-        }
-        self.queued.clear();
-        self.expiring.clear();
-        self.reads.clear();
-        self.last_read = 0;
-        self.push(TICK, Event::Tick);
-        self.push(0, Event::Node);
-        for at in 0..self.clients.len() {
-            let delay = self.rng.below(20 * MS);
-            self.push(delay, Event::Client(at));
-        }
-        self.push(5 * MS, Event::Reader);
-        self.push(200 * MS, Event::Renew);
-        self.push(50 * MS, Event::Deadline);
-        self.push(40 * MS, Event::Check);
-        self.streams.disconnected();
-        for at in 0..self.streams.len() {
-            let delay = self.rng.below(30 * MS);
-            self.push(delay, Event::Drain(at));
-        }
-        match self.fate {
-            Fate::AtTime(at) | Fate::Close(at) => {
-                self.push(at.saturating_sub(self.now), Event::Die);
+    /// Does something with a living member; a fault of its disk ends its life.
+    fn with_node(
+        &mut self,
+        at: usize,
+        f: impl FnOnce(&mut World, &mut Node) -> Result<(), End>,
+    ) -> Verdict {
+        let Some(mut node) = self.members[at].node.take() else { return Ok(()) };
+        match f(self, &mut node) {
+            Ok(()) => {
+                self.members[at].node = Some(node);
+                Ok(())
             }
-            Fate::None => {}
-            _ => self.push(LIFE, Event::Die),
+            Err(End::Broken(violation)) => Err(violation),
+            Err(End::Fault(text)) => {
+                self.members[at].disk.crash();
+                drop(node);
+                self.died(at, &text)
+            }
         }
     }
 
-    /// The process is gone: kill or power cut, and what the next one finds.
-    fn died(&mut self, text: &str) -> Verdict {
-        self.trace("died", 0);
-        if self.verbose {
-            println!("{:>9} us  life {} ends: {text}", self.now, self.life);
-        }
-        check!(self.quiet_at.is_none(), "the last life ended without a fault: {text}");
-        let expected = self.disk.crashed() || !matches!(self.fate, Fate::None);
-        check!(expected, "the process ended without a fault: {text}");
-        // A fault that recovery itself reports must come from the disk, not from what it found.
-        check!(
-            text.contains("simulated crash")
-                || text.contains("os error 5")
-                || text.contains("earlier"),
-            "the process refused what it found: {text}"
-        );
-        self.end_process();
-        Ok(())
-    }
-
-    fn end_process(&mut self) {
-        self.disk.crash();
-        self.node = None;
-        self.disk.clear_faults();
-        let sync_error = matches!(self.fate, Fate::SyncError(..) | Fate::WriteError(_));
-        self.report.sync_errors += u64::from(sync_error);
-        // After a failed sync the interesting start is the one on the cache as it is.
-        let cut = self.rng.below(if sync_error { 5 } else { 2 }) == 0;
-        if cut {
-            self.report.power_cuts += 1;
-            let mode = match self.rng.below(4) {
-                0 => PowerLoss::LoseAll,
-                1 => PowerLoss::Random { torn: false },
-                2 => PowerLoss::Random { torn: true },
-                _ => PowerLoss::KeepAll,
-            };
-            self.trace("power", 0);
-            self.disk.power_loss(mode, &mut self.rng);
-        } else {
-            self.disk.restart();
-        }
-        self.now += self.rng.below(300 * MS);
-    }
-
-    // ---- events ----
+    // ---- events and time ----
 
     fn push(&mut self, delay: u64, event: Event) {
         self.order += 1;
-        self.queue.push(Reverse((self.now + delay, self.order, self.life)));
-        self.events.insert(self.order, event);
+        self.queue.insert((self.now + delay, self.order), event);
+    }
+
+    fn turn_in(&mut self, at: usize, delay: u64, turn: Turn) {
+        let life = self.members[at].life;
+        self.push(delay, Event::Turn { at, life, turn });
     }
 
     /// Wakes a virtual thread, once.
-    fn wake(&mut self, name: &'static str, most: u64, event: Event) {
-        if self.queued.insert(name) {
+    fn wake(&mut self, at: usize, node: &mut Node, name: &'static str, most: u64, turn: Turn) {
+        if node.queued.insert(name) {
             let delay = 1 + self.rng.below(most);
-            self.push(delay, event);
+            self.turn_in(at, delay, turn);
         }
     }
 
-    fn trace(&mut self, what: &'static str, detail: u64) {
-        mix(&mut self.report.hash, self.now);
-        what.bytes().for_each(|byte| mix(&mut self.report.hash, u64::from(byte)));
-        mix(&mut self.report.hash, detail);
+    fn wake_node(&mut self, at: usize, node: &mut Node) {
+        self.wake(at, node, "node", 200, Turn::Node);
+    }
+
+    fn trace(&mut self, at: usize, what: &'static str, detail: u64) {
+        let hash = &mut self.report.hash;
+        mix(hash, self.now ^ (at as u64) << 56);
+        what.bytes().for_each(|byte| mix(hash, u64::from(byte)));
+        mix(hash, detail);
         if self.verbose {
-            println!("{:>9} us  {what} {detail}", self.now);
+            let id = self.members.get(at).map_or(0, |member| member.id);
+            println!("{:>10} us  {id} {what} {detail}", self.now);
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        self.now / MS
+    /// The monotonic clock of a member, ms.
+    fn clock_ms(&self, at: usize) -> u64 {
+        let member = &self.members[at];
+        member.clock_base_ms + self.now * member.clock_permille / 1_000 / MS
+    }
+
+    /// The clock that leases are counted with: the monotonic one, unless that is broken.
+    fn lease_ms(&self, at: usize) -> u64 {
+        let clock = self.clock_ms(at);
+        match self.plan.broken {
+            Broken::LeaseByWallClock => clock.saturating_add_signed(self.members[at].wall_step_ms),
+            _ => clock,
+        }
+    }
+
+    fn index_of(&self, id: u64) -> Option<usize> {
+        self.members.iter().position(|member| member.id == id)
+    }
+
+    /// A member that believes it leads, the one of the newest term.
+    fn leader(&self) -> Option<usize> {
+        let leads = |at: &usize| self.members[*at].node.as_ref().and_then(|node| node.leads);
+        (0..self.members.len()).filter(|at| leads(at).is_some()).max_by_key(|at| leads(at))
     }
 
     /// A number below `rare` once in `n` times, else below `usual`.
@@ -409,70 +482,4 @@ impl World {
         let below = if self.rng.below(n) == 0 { rare } else { usual };
         self.rng.below(below)
     }
-
-    /// A delay of the disk: usually short, at times very long.
-    fn disk_delay(&mut self, usual: u64) -> u64 {
-        self.one_of(40, 400 * MS, usual)
-    }
-
-    /// Carries out one event; false ends the life in order.
-    fn handle(&mut self, event: Event) -> Result<bool, End> {
-        let Some(mut node) = self.node.take() else { return Ok(false) };
-        let result = self.dispatch(&mut node, event);
-        match result {
-            Ok(Next::Live) => {
-                self.node = Some(node);
-                Ok(true)
-            }
-            Ok(Next::Kill) => {
-                self.disk.crash();
-                drop(node);
-                Err(End::Fault("simulated crash at a time".to_owned()))
-            }
-            Ok(Next::Close) => {
-                self.trace("close", 0);
-                node.close()?;
-                self.end_process();
-                Ok(false)
-            }
-            Ok(Next::Settled) => {
-                self.trace("settled", 0);
-                node.close()?;
-                Ok(false)
-            }
-            Err(end) => {
-                self.disk.crash();
-                drop(node);
-                Err(end)
-            }
-        }
-    }
-}
-
-/// What follows an event.
-enum Next {
-    Live,
-    Kill,
-    Close,
-    Settled,
-}
-
-/// Puts the log files of one disk in the place of another's.
-fn replace_log(disk: &SimDisk, from: &SimDisk) -> Result<(), Fault> {
-    let dir = Path::new(WAL_DIR);
-    for entry in disk.list(dir)? {
-        disk.remove(&dir.join(entry.name), FileKind::Wal)?;
-    }
-    for entry in from.list(dir)? {
-        let path = dir.join(entry.name);
-        let data = from.contents(&path).unwrap_or_default();
-        let file = disk.open(&path, FileKind::Wal, Open::CreateNew)?;
-        file.write_at(&data, 0)?;
-        file.sync_all()?;
-    }
-    disk.sync_dir(dir, FileKind::Wal)
-}
-
-fn check_end(holds: bool, text: impl FnOnce() -> String) -> Result<(), End> {
-    if holds { Ok(()) } else { Err(End::Broken(Violation(text()))) }
 }

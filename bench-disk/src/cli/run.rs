@@ -1,6 +1,7 @@
 //! `bench-disk run`: measure now, whatever is stored, and leave the verdict for the node.
 
 use crate::cli::exit;
+use crate::cli::measuring;
 use crate::cli::signals;
 use crate::cli::terminal::Bar;
 use bench_disk::ProbeError;
@@ -19,8 +20,8 @@ use std::time::Duration;
 /// Version of the JSON document.
 const JSON_SCHEMA: u32 = 1;
 
-/// The longest profile, twice: another probe that runs longer is stuck.
-const LOCK_PATIENCE: Duration = Duration::from_secs(360);
+/// The standard profile with all its phases, twice: whoever soaks a disk wants it alone.
+const LOCK_PATIENCE: Duration = Duration::from_secs(500);
 
 #[derive(Args)]
 #[command(after_help = "Exit codes: 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 REFUSED, \
@@ -30,12 +31,15 @@ pub(crate) struct Arguments {
     /// Directory that will hold the data; if it does not exist, its nearest parent is measured
     #[arg(long, value_name = "D")]
     dir: PathBuf,
-    /// boot: what a node does at its first start; quick: 20 s; standard: one to three minutes
-    #[arg(long, default_value = "standard", value_parser = profile, value_name = "NAME")]
+    /// boot: what a node does at its first start; quick: 20 s; standard: one to three minutes;
+    /// soak: until burst allowances are spent, up to two hours; fio: the known recipe; or a JSON file
+    #[arg(long, default_value = "standard", value_parser = profile, value_name = "NAME|FILE")]
     profile: Profile,
     /// Limit for the 99th percentile of a sync
     #[arg(long, default_value = "10ms", value_parser = duration, value_name = "TIME")]
     threshold: Duration,
+    #[command(flatten)]
+    measuring: measuring::Options,
     /// Write the result as JSON to a file, or to standard output instead of the text
     #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
     json: Option<PathBuf>,
@@ -50,6 +54,9 @@ pub(crate) enum Failure {
     /// A node runs here.
     #[error("{} is held by a running node ({} is locked): stop it first", directory.display(), lock.display())]
     Live { directory: PathBuf, lock: PathBuf },
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Usage(String),
     #[error(transparent)]
     Probe(#[from] ProbeError),
     /// The result is known but could not be written.
@@ -67,17 +74,21 @@ struct Document<'a> {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     signals::listen();
-    if let Some(lock) = lock::live_node(&arguments.dir) {
+    let profile = arguments.measuring.plan(&arguments.profile);
+    if !arguments.measuring.live
+        && let Some(lock) = lock::live_node(&arguments.dir)
+    {
         return Err(Failure::Live { directory: arguments.dir.clone(), lock });
     }
     let environment = Environment::inspect(&arguments.dir)?;
     let target = arguments.verdict_file.clone().or_else(|| place::target(&environment));
     let verdict = if environment.refusals().next().is_some() {
-        let profile = arguments.profile.name;
-        probe::blank(&environment, profile, arguments.threshold, Outcome::Refused)
+        probe::blank(&environment, profile.name, arguments.threshold, Outcome::Refused)
     } else {
-        let verdict = measure(arguments, &environment, target.as_deref())?;
-        keep(&verdict, target.as_deref());
+        let verdict = measure(arguments, &profile, &environment, target.as_deref())?;
+        if profile.qualifies {
+            keep(&verdict, target.as_deref());
+        }
         verdict
     };
     print(arguments, &environment, &verdict)?;
@@ -91,13 +102,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
 
 fn measure(
     arguments: &Arguments,
+    profile: &Profile,
     environment: &Environment,
     target: Option<&Path>,
 ) -> Result<Verdict, ProbeError> {
     let run_dir = RunDir::locate();
     let identity = identity::Identity::of(environment);
     let bar = Bar::new();
-    let mut show = |progress: &probe::Progress| bar.show(progress, arguments.profile.min_time);
+    let mut show = |progress: &probe::Progress| bar.show(progress, profile.min_time);
     let _lock = match &run_dir {
         Some(run_dir) => Some(run_dir.lock_of(&identity.disk_key())?.take(
             LOCK_PATIENCE,
@@ -106,13 +118,17 @@ fn measure(
         )?),
         None => None,
     };
+    arguments.measuring.wait()?;
     let mut verdict = probe::measure(
         environment,
-        &arguments.profile,
+        profile,
         arguments.threshold,
         &signals::INTERRUPTED,
         &mut show,
     )?;
+    if !profile.qualifies {
+        return Ok(verdict);
+    }
     let files: Vec<PathBuf> =
         place::candidates(&arguments.dir, target).into_iter().map(|(path, _)| path).collect();
     verdict.remember(place::history(&files, run_dir.as_ref(), &identity));
@@ -160,8 +176,7 @@ fn print(
 }
 
 fn profile(name: &str) -> Result<Profile, String> {
-    Profile::named(name)
-        .ok_or_else(|| format!("no profile {name:?}: use quick or standard (or boot)"))
+    Profile::named(name).map_err(|error| error.to_string())
 }
 
 /// A number with `us`, `ms` or `s`.

@@ -34,6 +34,7 @@ impl Bar {
             Phase::Locked => "another probe of this device runs, waiting".into(),
             Phase::Quiet => "others keep the device busy, waiting".into(),
             Phase::Prepare => "preparing files".into(),
+            Phase::Side(name) => format!("the verdict is known; phase {name} beside it"),
             Phase::Measure => {
                 let (samples, above) = (progress.samples, progress.exceeded);
                 format!("{samples} syncs, {above} above the limit, {seconds:.0} s")

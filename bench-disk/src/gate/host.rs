@@ -8,6 +8,7 @@ use crate::probe::{self, Progress};
 use crate::profile::Profile;
 use crate::verdict::{self, Verdict};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -36,9 +37,16 @@ pub trait Host {
 }
 
 /// The real host.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Real {
-    interrupt: AtomicBool,
+    interrupt: Arc<AtomicBool>,
+}
+
+impl Real {
+    /// A host whose probes end when `interrupt` is set.
+    pub(crate) fn new(interrupt: Arc<AtomicBool>) -> Self {
+        Self { interrupt }
+    }
 }
 
 impl Host for Real {

@@ -35,6 +35,7 @@ impl Fake {
             p99_limit: Duration::from_millis(10),
             verdict_file: None,
             progress: None,
+            interrupt: Arc::default(),
         }
     }
 
@@ -71,6 +72,10 @@ impl Fake {
             flushes: None,
             durability: "unverified".into(),
             busy_before: None,
+            flush_cost: None,
+            open_loop: None,
+            timeline: Vec::new(),
+            phases: Vec::new(),
         });
         verdict
     }
@@ -148,6 +153,25 @@ fn answers_and_modes_give_the_table() {
         assert!(!decision.text.is_empty() && !decision.summary.is_empty());
         let entries = std::fs::read_dir(host.root.path()).expect("listed").count();
         assert_eq!(entries, 0, "something was left behind");
+    }
+}
+
+#[test]
+fn a_path_that_holds_no_data_is_a_mistake_of_the_configuration_in_every_mode() {
+    let errors: [fn() -> Result<Outcome, ProbeError>; 4] = [
+        || Err(ProbeError::NotADirectory("/etc/passwd".into())),
+        || Err(ProbeError::io("look at", "/x")(io::Error::from_raw_os_error(libc::ELOOP))),
+        || Err(ProbeError::io("look at", "/x")(io::Error::from_raw_os_error(libc::EACCES))),
+        || Err(ProbeError::io("write", "/x")(io::Error::from_raw_os_error(libc::EROFS))),
+    ];
+    for error in errors {
+        for mode in [Mode::Enforce, Mode::Strict, Mode::Warn] {
+            let decision = Fake::new(error).check(mode);
+            assert_eq!((decision.start, decision.exit_code), (false, 1), "{}", decision.text);
+            let text = flat(&decision.text);
+            assert!(!text.contains("--disk-gate"), "a way out that is none:\n{text}");
+            assert!(text.contains("way out") && text.contains("reason"), "{text}");
+        }
     }
 }
 

@@ -88,7 +88,7 @@ pub(super) fn decision(
             &format!(
                 "{}, {}, {} samples{source}",
                 millis(Duration::from_nanos(measured.percentiles.p99_ns)),
-                interval(&measured.percentiles),
+                interval(&measured.percentiles, &measured.summary),
                 measured.summary.n
             ),
         );
@@ -188,23 +188,25 @@ fn ways_out(options: &Options, answer: &Answer, start: bool) -> Vec<String> {
     }
 }
 
-/// The text for a disk that could not be asked.
-pub(super) fn failed(options: &Options, error: &ProbeError, start: bool) -> String {
+/// The text for a disk that could not be asked; `path` tells that the named path is the reason.
+pub(super) fn failed(options: &Options, error: &ProbeError, start: bool, path: bool) -> String {
     let directory = options.wal_dir.as_ref().unwrap_or(&options.data_dir);
-    let mut text = format!(
-        "disk gate: {}\n  directory  {}\n",
-        if start {
-            "I/O ERROR, OVERRIDDEN by --disk-gate=warn, starting all the same"
-        } else {
-            "I/O ERROR, not starting"
-        },
-        directory.display()
-    );
+    let headline = match (start, path) {
+        (true, _) => "I/O ERROR, OVERRIDDEN by --disk-gate=warn, starting all the same",
+        (false, true) => "NOT MEASURED, not starting",
+        (false, false) => "I/O ERROR, not starting",
+    };
+    let mut text = format!("disk gate: {headline}\n  directory  {}\n", directory.display());
     if let Ok(judged) = nearest_existing(directory) {
         let _ = writeln!(text, "  judged at  {}", judged.display());
     }
     let _ = writeln!(text, "  reason     {error}");
-    if !start {
+    if path {
+        text.push_str(
+            "  meaning    no data can be kept in this directory, whatever its disk\n  \
+             way out    mend what the reason names, or choose another directory\n",
+        );
+    } else if !start {
         let _ = writeln!(
             text,
             "  meaning    a disk that fails one write or sync during a probe would fail the log\n  \

@@ -1,18 +1,17 @@
-//! The store's commits beside the log: random pages of a 16 MiB file, synced every 100 ms.
+//! The store's commits beside the log: random pages of a file, synced every 100 ms or as recorded.
 
 use crate::ProbeError;
 use crate::sampler::mix::Random;
 use crate::sampler::node::Pulse;
+use crate::sampler::recorded::Recorded;
 use crate::sampler::scratch::{Scratch, ScratchFile};
+use crate::sampler::shape::Shape;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
-
-/// Size of the companion file.
-pub const FILE_BYTES: u64 = 16 << 20;
+use std::time::{Duration, Instant};
 
 /// Distance of commits, as in a node.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -31,11 +30,13 @@ pub struct Companion {
 
 impl Companion {
     /// Writes the whole file once, then starts committing.
-    pub fn start(scratch: &Scratch, pulse: Arc<Pulse>) -> Result<Self, ProbeError> {
-        let file = scratch.create(FILE_BYTES)?;
+    pub fn start(scratch: &Scratch, shape: &Shape, pulse: Arc<Pulse>) -> Result<Self, ProbeError> {
+        let length = shape.store_bytes;
+        let recorded = shape.recorded().cloned();
+        let file = scratch.create(length)?;
         let mut random = Random(0x00C0_FFEE_D15C_0001);
         let block: Vec<u8> = (0..STEP / 8).flat_map(|_| random.word().to_le_bytes()).collect();
-        for offset in (0..FILE_BYTES).step_by(STEP as usize) {
+        for offset in (0..length).step_by(STEP as usize) {
             write(&file, &block, offset, &pulse)?;
             sync(&file, &pulse)?;
         }
@@ -45,7 +46,12 @@ impl Companion {
         let thread = std::thread::Builder::new()
             .name("probe-companion".into())
             .spawn(move || {
-                if let Err(error) = commit(&file, &block[..PAGE], random, &pulse, &stopped) {
+                let commits = Commits { file, length, block, random, pulse };
+                let result = match recorded.as_deref() {
+                    Some(recorded) => commits.replay(recorded, &stopped),
+                    None => commits.typical(&stopped),
+                };
+                if let Err(error) = result {
                     *report.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }
             })
@@ -68,24 +74,55 @@ impl Drop for Companion {
     }
 }
 
-fn commit(
-    file: &ScratchFile,
-    page: &[u8],
-    mut random: Random,
-    pulse: &Pulse,
-    stopped: &Receiver<()>,
-) -> Result<(), ProbeError> {
-    while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        for _ in 0..4 + random.below(13) {
-            let number = random.below(FILE_BYTES / PAGE as u64);
-            write(file, page, number * PAGE as u64, pulse)?;
+struct Commits {
+    file: ScratchFile,
+    length: u64,
+    block: Vec<u8>,
+    random: Random,
+    pulse: Arc<Pulse>,
+}
+
+impl Commits {
+    /// A few pages every 100 ms: data first, then the root that points to it.
+    fn typical(mut self, stopped: &Receiver<()>) -> Result<(), ProbeError> {
+        while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            for _ in 0..4 + self.random.below(13) {
+                self.scatter(PAGE)?;
+            }
+            sync(&self.file, &self.pulse)?;
+            write(&self.file, &self.block[..PAGE], 0, &self.pulse)?;
+            sync(&self.file, &self.pulse)?;
         }
-        // Data first, then the root that points to it.
-        sync(file, pulse)?;
-        write(file, page, 0, pulse)?;
-        sync(file, pulse)?;
+        Ok(())
     }
-    Ok(())
+
+    /// As many bytes per sync, in writes as long, and syncs as often as a node had.
+    fn replay(mut self, recorded: &Recorded, stopped: &Receiver<()>) -> Result<(), ProbeError> {
+        let Some(interval) = recorded.store_interval() else { return Ok(()) };
+        let part = usize::try_from(recorded.store.write_bytes()).unwrap_or(PAGE);
+        let part = part.clamp(1, STEP as usize);
+        let mut next = Instant::now() + interval;
+        while stopped.recv_timeout(next.saturating_duration_since(Instant::now()))
+            == Err(RecvTimeoutError::Timeout)
+        {
+            let mut left = recorded.store.draw(&mut self.random).min(self.length);
+            while left > 0 {
+                let now = left.min(part as u64);
+                self.scatter(now as usize)?;
+                left -= now;
+            }
+            sync(&self.file, &self.pulse)?;
+            next = next.max(Instant::now()) + interval;
+        }
+        Ok(())
+    }
+
+    /// Writes at a random page.
+    fn scatter(&mut self, bytes: usize) -> Result<(), ProbeError> {
+        let pages = (self.length - bytes as u64) / PAGE as u64 + 1;
+        let number = self.random.below(pages);
+        write(&self.file, &self.block[..bytes], number * PAGE as u64, &self.pulse)
+    }
 }
 
 fn write(file: &ScratchFile, bytes: &[u8], offset: u64, pulse: &Pulse) -> Result<(), ProbeError> {

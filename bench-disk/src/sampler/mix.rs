@@ -1,5 +1,8 @@
 //! Sizes of synced appends, as group commit of a key-value node makes them.
 
+use crate::sampler::recorded;
+use crate::sampler::shape::Appends;
+
 /// Largest append: a full batch of a loaded node.
 pub const MAX_APPEND: usize = 256 << 10;
 
@@ -11,17 +14,44 @@ const ALIGN: usize = 8;
 #[derive(Clone, Debug)]
 pub struct Mix {
     random: Random,
+    appends: Appends,
 }
 
 impl Default for Mix {
     fn default() -> Self {
-        Self { random: Random(0x005E_ED0F_A55A_4D15) }
+        Self::of(Appends::Typical)
     }
 }
 
 impl Mix {
+    /// The sequence of these appends.
+    pub fn of(appends: Appends) -> Self {
+        Self { random: Random(0x005E_ED0F_A55A_4D15), appends }
+    }
+
+    /// Largest size that there can be, in bytes.
+    pub fn largest(&self) -> usize {
+        match &self.appends {
+            Appends::Typical => MAX_APPEND,
+            Appends::Fixed(bytes) => *bytes,
+            Appends::Recorded(_) => recorded::MAX_APPEND,
+        }
+    }
+
     /// Bytes of the next append.
     pub fn size(&mut self) -> usize {
+        match &self.appends {
+            Appends::Typical => self.typical(),
+            Appends::Fixed(bytes) => *bytes,
+            Appends::Recorded(recorded) => {
+                let bytes = recorded.log.draw(&mut self.random);
+                let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(ALIGN);
+                bytes.min(recorded::MAX_APPEND - ALIGN).next_multiple_of(ALIGN)
+            }
+        }
+    }
+
+    fn typical(&mut self) -> usize {
         let bytes = match self.random.below(100) {
             0..70 => self.record(),
             70..99 => (0..2 + self.random.below(14)).map(|_| self.record()).sum(),

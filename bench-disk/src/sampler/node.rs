@@ -2,22 +2,17 @@
 
 use crate::ProbeError;
 use crate::profile::Profile;
-use crate::sampler::companion::{Companion, FILE_BYTES};
-use crate::sampler::mix::{MAX_APPEND, Mix, Random};
-use crate::sampler::scratch::{Scratch, ScratchFile};
+use crate::sampler::companion::Companion;
+use crate::sampler::mix::{Mix, Random};
+use crate::sampler::neighbour::{Kind, Neighbour};
+use crate::sampler::scratch::Scratch;
+use crate::sampler::segments::Segments;
 use crate::sampler::{Sample, Sampler};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// Size of a log segment, as the node makes them.
-pub const SEGMENT_BYTES: u64 = 64 << 20;
-
-/// Room that must be free: two segments (old and new at a change), the companion, and a little for
-/// the file system's own needs.
-pub const NEEDED_BYTES: u64 = 2 * SEGMENT_BYTES + FILE_BYTES + (16 << 20);
 
 /// Counters that other threads read while the run goes on.
 #[derive(Debug, Default)]
@@ -60,12 +55,9 @@ impl RunQueue {
     }
 }
 
-/// Appends to a preallocated segment with a batch-size mix, fdatasync each, next to a companion
-/// file with syncs of its own.
+/// Appends to segments with a mix of sizes, fdatasync each, next to whoever else uses the disk.
 pub struct NodeSampler {
-    scratch: Scratch,
-    segment: ScratchFile,
-    position: u64,
+    segments: Segments,
     mix: Mix,
     random: Random,
     content: Vec<u8>,
@@ -75,8 +67,9 @@ pub struct NodeSampler {
     began: Option<Instant>,
     pulse: Arc<Pulse>,
     queue: RunQueue,
-    // Last: its thread ends after nothing else is left to write.
-    companion: Companion,
+    // Last: their threads end after nothing else is left to write.
+    companion: Option<Companion>,
+    neighbours: Vec<Neighbour>,
 }
 
 impl NodeSampler {
@@ -87,20 +80,26 @@ impl NodeSampler {
         pulse: Arc<Pulse>,
         epoch: Instant,
     ) -> Result<Self, ProbeError> {
-        let segment = scratch.create(SEGMENT_BYTES)?;
-        let path = &segment.path;
-        pulse.syncs.fetch_add(1, Ordering::Relaxed);
-        segment.file.sync_all().map_err(ProbeError::io("sync a file in", path))?;
-        let companion = Companion::start(&scratch, pulse.clone())?;
+        let shape = &profile.shape;
+        let (bytes, preparation) = (shape.segment_bytes, shape.preparation);
+        let segments = Segments::start(scratch.clone(), bytes, preparation, pulse.clone())?;
+        let kinds = [(shape.load.reader(), Kind::Reader), (shape.load.writer(), Kind::Writer)];
+        let mut neighbours = Vec::new();
+        for (_, kind) in kinds.into_iter().filter(|(wanted, _)| *wanted) {
+            neighbours.push(Neighbour::start(&scratch, kind, pulse.clone())?);
+        }
+        let companion = match shape.load.store() {
+            true => Some(Companion::start(&scratch, shape, pulse.clone())?),
+            false => None,
+        };
+        let mix = Mix::of(shape.appends.clone());
         // Random bytes: storage that compresses or deduplicates must not have it easy.
         let mut random = Random(0x0D15_C0DE_5A17_0001);
-        let words = 2 * MAX_APPEND / 8;
+        let words = 2 * mix.largest().div_ceil(8);
         let content = (0..words).flat_map(|_| random.word().to_le_bytes()).collect();
         Ok(Self {
-            scratch,
-            segment,
-            position: 0,
-            mix: Mix::default(),
+            segments,
+            mix,
             random,
             content,
             pace: profile.pace,
@@ -110,7 +109,13 @@ impl NodeSampler {
             pulse,
             queue: RunQueue::of_this_thread(),
             companion,
+            neighbours,
         })
+    }
+
+    fn failure(&self) -> Option<ProbeError> {
+        let store = self.companion.as_ref().and_then(Companion::failure);
+        store.or_else(|| self.neighbours.iter().find_map(Neighbour::failure))
     }
 
     fn wait_for_turn(&mut self) {
@@ -139,21 +144,18 @@ impl NodeSampler {
 
     /// A full segment: the node syncs the directory after it took the next one into use.
     fn change_segment(&mut self) -> Result<Timed, ProbeError> {
-        let next = self.scratch.create(SEGMENT_BYTES)?;
-        next.file.sync_all().map_err(ProbeError::io("sync a file in", &next.path))?;
-        self.pulse.syncs.fetch_add(1, Ordering::Relaxed);
-        self.segment = next;
-        self.position = 0;
-        self.timed(|| self.scratch.sync_directory())
+        self.segments.change()?;
+        self.timed(|| self.segments.sync_directory())
     }
 
     fn append(&mut self, size: usize) -> Result<Timed, ProbeError> {
         let from = self.random.below((self.content.len() - size) as u64) as usize;
         let bytes = &self.content[from..from + size];
-        let path = &self.segment.path;
-        let file = &self.segment.file;
-        file.write_all_at(bytes, self.position).map_err(ProbeError::io("write a file in", path))?;
-        self.position += size as u64;
+        let position = self.segments.position;
+        self.segments.position += size as u64;
+        let path = &self.segments.current.path;
+        let file = &self.segments.current.file;
+        file.write_all_at(bytes, position).map_err(ProbeError::io("write a file in", path))?;
         self.pulse.bytes.fetch_add(size as u64, Ordering::Relaxed);
         self.timed(|| file.sync_data().map_err(ProbeError::io("sync a file in", path)))
     }
@@ -161,17 +163,14 @@ impl NodeSampler {
 
 impl Sampler for NodeSampler {
     fn sample(&mut self) -> Result<Sample, ProbeError> {
-        if let Some(error) = self.companion.failure() {
+        if let Some(error) = self.failure() {
             return Err(error);
         }
         self.wait_for_turn();
         let began = *self.began.get_or_insert_with(Instant::now);
         let size = self.mix.size();
-        let timed = if self.position + size as u64 > SEGMENT_BYTES {
-            self.change_segment()?
-        } else {
-            self.append(size)?
-        };
+        let timed =
+            if self.segments.full(size) { self.change_segment()? } else { self.append(size)? };
         Ok(Sample {
             latency: timed.latency,
             waited: timed.waited.min(timed.latency),

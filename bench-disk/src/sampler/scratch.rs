@@ -52,10 +52,19 @@ impl Scratch {
 
     /// Creates an empty file of its final length, with its blocks reserved.
     pub fn create(&self, length: u64) -> Result<ScratchFile, ProbeError> {
-        let made =
-            self.open().map_err(ProbeError::io("create a probe file in", &self.directory))?;
+        let made = self.empty()?;
         reserve(&made.file, length).map_err(ProbeError::io("reserve space in", &self.directory))?;
         Ok(made)
+    }
+
+    /// Creates a file without any space.
+    pub fn empty(&self) -> Result<ScratchFile, ProbeError> {
+        self.open().map_err(ProbeError::io("create a probe file in", &self.directory))
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Syncs the directory, as a node does after it changes segments.
@@ -86,7 +95,7 @@ impl Scratch {
 }
 
 /// Reserves blocks; file systems that cannot get the length alone.
-fn reserve(file: &File, length: u64) -> io::Result<()> {
+pub(crate) fn reserve(file: &File, length: u64) -> io::Result<()> {
     use nix::errno::Errno;
     use nix::fcntl::{FallocateFlags, fallocate};
     let signed = i64::try_from(length).map_err(io::Error::other)?;

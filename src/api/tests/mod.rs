@@ -83,7 +83,12 @@ impl Api {
         let options =
             Options { runtimes: 2, limits: EdgeLimits::default(), observer: Arc::new(NoObserver) };
         let edge = Edge::start(options).unwrap();
-        let spec = Spec { flag: "test", url: "http://127.0.0.1:0".to_owned(), port: Port::Client };
+        let spec = Spec {
+            flag: "test",
+            url: "http://127.0.0.1:0".to_owned(),
+            port: Port::Client,
+            reuse_port: false,
+        };
         let bound = bind(&spec).unwrap();
         let address = bound.local_addr().unwrap();
         let seen = Arc::new(Seen::default());

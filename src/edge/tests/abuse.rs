@@ -94,7 +94,7 @@ async fn garbage_and_tls_and_resets_are_survived() {
 
 #[tokio::test]
 async fn connections_above_the_cap_are_refused_until_one_goes() {
-    let served = Served::start(Limits { connections: 10, ..Limits::default() });
+    let served = Served::start(Limits { connections: Caps::each(10), ..Limits::default() });
     let mut held = Vec::new();
     for _ in 0..10 {
         let (client, ended) = h2_client(served.connect().await).await;
@@ -118,7 +118,7 @@ async fn many_idle_connections_do_not_stop_service() {
     let limit = super::super::raise_fd_limit().unwrap() as usize;
     // Both ends are in this process.
     let count = 10_000.min((limit - 500) / 2);
-    let served = Served::start(Limits { connections: usize::MAX, ..Limits::default() });
+    let served = Served::start(Limits { connections: Caps::each(usize::MAX), ..Limits::default() });
     let mut idle = Vec::with_capacity(count);
     for n in 0..count {
         let mut stream = served.connect().await;

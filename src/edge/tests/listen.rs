@@ -1,6 +1,7 @@
 //! Texts of addresses that cannot be bound.
 
 use super::*;
+use crate::edge::{ListenError, Reserved};
 
 #[test]
 fn a_taken_port_names_flag_address_and_way_out() {
@@ -35,9 +36,72 @@ fn urls_are_parsed_or_explained() {
     }
 }
 
+fn taken(spec: &Spec) -> Result<Reserved, ListenError> {
+    let mut all = Vec::new();
+    reserve(spec, &mut all)?;
+    Ok(all.remove(0))
+}
+
 #[test]
-fn the_cap_leaves_descriptors_for_files() {
-    use crate::edge::connection_cap;
-    assert_eq!(connection_cap(20_000), 18_976);
-    assert_eq!(connection_cap(1_024), 512);
+fn a_reserved_port_is_refused_to_clients_and_to_a_second_listener_of_this_start() {
+    let first = bind(&spec("http://127.0.0.1:0")).unwrap();
+    let port = first.local_addr().unwrap().port();
+    drop(first);
+    let url = format!("http://127.0.0.1:{port}");
+    let reserved = taken(&spec(&url)).unwrap();
+    // The kernel answers for a closed port: nobody waits for a node that may never serve.
+    let refused = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    let mut all = vec![reserved];
+    for again in [url.clone(), format!("http://:{port}"), format!("http://localhost:{port}")] {
+        assert!(reserve(&spec(&again), &mut all).unwrap_err().is_in_use(), "{again}");
+    }
+    // The other scheme on the same address and for the same purpose shares the socket.
+    reserve(&spec(&url.replace("http:", "https:")), &mut all).unwrap();
+    assert_eq!(all.len(), 1);
+    let bound = all.remove(0).listen().unwrap();
+    assert!(bound.is_tls() && bound.plain);
+    std::net::TcpStream::connect(bound.local_addr().unwrap()).unwrap();
+    assert!(taken(&spec(&url)).unwrap_err().is_in_use());
+}
+
+#[test]
+fn a_reserved_unix_socket_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let url = format!("unix://{}", path.display());
+    let reserved = taken(&spec(&url)).unwrap();
+    assert!(!path.exists());
+    let bound = reserved.listen().unwrap();
+    assert!(taken(&spec(&url)).unwrap_err().is_in_use());
+    drop(bound);
+    assert!(!path.exists());
+    let nowhere = format!("unix://{}/no/socket", dir.path().display());
+    let text = taken(&spec(&nowhere)).unwrap_err().to_string();
+    assert!(text.starts_with("--listen-client-urls: cannot listen on unix://"), "{text}");
+}
+
+#[test]
+fn processes_share_an_address_only_if_all_ask_for_it() {
+    let shared = Spec { reuse_port: true, ..spec("http://127.0.0.1:0") };
+    let first = bind(&shared).unwrap();
+    let url = format!("http://{}", first.local_addr().unwrap());
+    assert!(bind(&spec(&url)).unwrap_err().is_in_use());
+    bind(&Spec { url, ..shared }).unwrap();
+}
+
+#[test]
+fn the_caps_leave_descriptors_for_files_peers_and_scrapes() {
+    use crate::edge::{Caps, FD_LIMIT_LEAST};
+    for (fd_limit, caps) in [
+        (20_000, [18_976, 256, 128]),
+        (2_048, [1_024, 256, 128]),
+        (1_024, [512, 128, 64]),
+        (FD_LIMIT_LEAST, [128, 32, 16]),
+    ] {
+        let of = Caps::of(fd_limit);
+        assert_eq!(Port::ALL.map(|port| of.cap(port)), caps, "{fd_limit}");
+        let left = fd_limit - caps.iter().sum::<usize>() as u64;
+        assert!(left >= 64, "{left} descriptors for files of {fd_limit}");
+    }
 }

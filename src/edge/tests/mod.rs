@@ -6,7 +6,8 @@ mod listen;
 mod protocols;
 
 use super::{
-    Address, Bound, Closed, ConnObserver, Edge, Limits, Options, Port, Routes, Spec, bind,
+    Address, Bound, Caps, Closed, ConnObserver, Edge, Limits, Options, Port, Routes, Spec, bind,
+    reserve,
 };
 use axum::body::Body;
 use bytes::Bytes;
@@ -97,7 +98,7 @@ fn serve(edge: &Edge, bound: Bound) {
 }
 
 fn spec(url: &str) -> Spec {
-    Spec { flag: "listen-client-urls", url: url.to_owned(), port: Port::Client }
+    Spec { flag: "listen-client-urls", url: url.to_owned(), port: Port::Client, reuse_port: false }
 }
 
 /// An h2 client; its connection is driven until it ends, and the result is sent.

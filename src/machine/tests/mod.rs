@@ -54,7 +54,7 @@ impl Node {
     }
 
     fn open(disk: &SimDisk, options: MachineOptions) -> (Machine, Writer) {
-        let open = store::Options { cache_bytes: 1 << 20, clean: false };
+        let open = store::Options { cache_bytes: 1 << 20, clean: false, room: None };
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
         let (writer, shared, loaded) = store::open(disk, Path::new(PATH), &open).unwrap();
         (Machine::restore(loaded, shared, options, &mut |_, _| {}).unwrap(), writer)

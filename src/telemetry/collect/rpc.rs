@@ -59,10 +59,23 @@ pub(super) fn connections(out: &mut Exposition, sources: &Sources, state: &State
     for (port, reason, count) in sources.conns.all_closed() {
         out.family(&assay::CLOSED).value(&[port, reason], count as f64);
     }
+    for (port, reason, count) in sources.conns.all_handshake_failures() {
+        out.family(&assay::TLS_FAILURES).value(&[port, reason], count as f64);
+    }
+    for cert in &state.certificates {
+        let labels = [cert.cert, cert.listener];
+        out.family(&assay::TLS_EXPIRES).value(&labels, cert.expires as f64);
+        out.family(&assay::TLS_ISSUED).value(&labels, cert.issued as f64);
+    }
+    for (listener, rejected) in &state.tls_files_rejected {
+        out.family(&assay::TLS_REJECTED).value(&[listener], f64::from(*rejected));
+    }
     for (port, count) in sources.conns.all_accept_failures() {
         out.family(&assay::ACCEPT_FAILED).value(&[port], count as f64);
     }
     out.value(&assay::ACCEPTED, state.accepted as f64);
     out.value(&assay::REFUSED, state.refused as f64);
-    out.value(&assay::CONNECTION_LIMIT, sources.connection_limit as f64);
+    for (port, limit) in &sources.connection_limits {
+        out.family(&assay::CONNECTION_LIMIT).value(&[port], *limit as f64);
+    }
 }

@@ -13,6 +13,14 @@ fn flag(yes: bool) -> f64 {
 }
 
 pub(super) fn process(out: &mut Exposition, sources: &Sources, state: &StateSample) {
+    if let Some(drift) = &state.drift {
+        for (against, drifted) in drift.against {
+            out.family(&assay::DISK_DRIFT).value(&[against], flag(drifted));
+        }
+        if let Some(p99) = drift.p99_seconds {
+            out.value(&assay::DISK_LIVE_P99, p99);
+        }
+    }
     out.value(&assay::READY, flag(state.ready));
     // The last phase is serving: it ends with the process.
     let starting = sources.phases.split_last().map_or(&[][..], |(_, starting)| starting);

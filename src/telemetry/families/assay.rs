@@ -27,6 +27,11 @@ families! {
     GATE_LIMIT Gauge, Seconds, "assay_disk_gate_limit_seconds" []
         "Sync p99 above which the disk gate refuses a disk.";
 
+    DISK_DRIFT Gauge, Flag, "assay_disk_drift" ["against"]
+        "Whether the log's syncs of the last hour are too slow for the limit, or for the stored verdict of the disk.";
+    DISK_LIVE_P99 Gauge, Seconds, "assay_disk_live_p99_seconds" []
+        "Sync p99 of the log in the last hour; absent without a sync.";
+
     FREE_BYTES Gauge, Bytes, "assay_fs_free_bytes" ["volume"]
         "Free space of the file system that holds the data.";
     FREE_INODES Gauge, Count, "assay_fs_free_inodes" ["volume"]
@@ -72,13 +77,21 @@ families! {
         "Watches cancelled because their revision was compacted.";
 
     CONNECTIONS Gauge, Count, "assay_connections" ["port"] "Open connections.";
-    CONNECTION_LIMIT Gauge, Count, "assay_connection_limit" []
-        "Connections of all ports above which new ones are refused.";
+    CONNECTION_LIMIT Gauge, Count, "assay_connection_limit" ["port"]
+        "Connections of a kind of port above which new ones are refused.";
     ACCEPTED Counter, Count, "assay_connections_accepted_total" [] "Connections accepted.";
     REFUSED Counter, Count, "assay_connections_refused_total" []
         "Connections closed at once because the limit was reached.";
     CLOSED Counter, Count, "assay_connections_closed_total" ["port", "reason"]
         "Connections ended, by reason.";
+    TLS_EXPIRES Gauge, UnixTime, "assay_tls_cert_expiry_timestamp_seconds" ["cert", "listener"]
+        "End of the validity of each certificate in use; of a chain, the end of its weakest link.";
+    TLS_ISSUED Gauge, UnixTime, "assay_tls_cert_issued_timestamp_seconds" ["cert", "listener"]
+        "Begin of the validity of each certificate in use.";
+    TLS_REJECTED Gauge, Flag, "assay_tls_files_rejected" ["listener"]
+        "Whether the certificate files on disk do not fit, so that older ones are in use.";
+    TLS_FAILURES Counter, Count, "assay_tls_handshake_failures_total" ["port", "reason"]
+        "TLS handshakes that failed, by reason.";
     ACCEPT_FAILED Counter, Count, "assay_connection_accept_failures_total" ["port"]
         "Failures to accept a connection.";
 }

@@ -37,17 +37,18 @@ fn filled() -> Metrics {
     rpc.started(0);
     rpc.finished(0, 0, 1_000_000);
     metrics.set_sources(Sources {
+        peers: Arc::default(),
         io: Arc::default(),
         node: Arc::default(),
         rpc: Arc::new(rpc),
-        conns: Arc::new(ConnStats::new(vec!["client"], vec!["done"])),
+        conns: Arc::new(ConnStats::new(vec!["client"], vec!["done"], vec!["gone"])),
         gate: GateState {
             state: "pass",
             states: vec!["pass", "fail"],
             p99_seconds: Some(0.002),
             limit_seconds: 0.01,
         },
-        connection_limit: 10,
+        connection_limits: vec![("client", 10)],
         store_pending_limit: 20,
         phases: &["gate", "serve"],
         api_version: "3.7.1",

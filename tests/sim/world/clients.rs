@@ -1,4 +1,4 @@
-//! What clients do and see, and whether everything has settled at the end.
+//! What clients do and see: writers and readers, one that keeps leases alive, and watchers.
 
 use assay::consensus::{Input, Refusal, Token};
 use assay::lease::Renewal;
@@ -6,196 +6,425 @@ use assay::machine::ReadError;
 use assay::mvcc::{KeyRange, RangeQuery};
 use assay::proto::etcdserverpb::InternalRaftRequest;
 use bytes::Bytes;
+use prost::Message as _;
 
+use super::super::broken::Broken;
+use super::super::frame::{Verdict, Violation};
+use super::super::linear::{Action, Op, Seen};
+use super::super::model::Kv;
 use super::super::node::{Done, End, Node};
-use super::super::oracle::Violation;
 use super::super::workload;
-use super::{Event, MS, Next, World};
+use super::{Event, MS, World};
+
+/// One client: at most one request under way.
+#[derive(Default)]
+pub(super) struct Client {
+    /// Place of the member it talks to.
+    at: usize,
+    /// Counts its requests.
+    op: u64,
+    under_way: Option<UnderWay>,
+}
+
+struct UnderWay {
+    /// The request, or the token of a read.
+    id: u64,
+    life: u64,
+    invoked: u64,
+    /// Newest index that any client had been told when it began.
+    floor: u64,
+    register: Option<(usize, Action)>,
+}
+
+/// What waits for a read index.
+pub(super) enum Reading {
+    /// A client's read: revision that it must see at least.
+    Client { client: usize, floor: i64 },
+    /// A keep-alive that wants to be sure that its leader still is one.
+    Renewal { lease: i64, granted: u64, since: u64 },
+}
 
 impl World {
-    pub(super) fn serving(&self, node: &Node) -> bool {
-        node.ready && self.quiet_at.is_none_or(|quiet| self.now < quiet)
+    fn patience(&mut self) -> u64 {
+        let election = self.plan.election();
+        election / 2 + self.client_rng.below(3 * election)
     }
 
-    pub(super) fn propose(&mut self, node: &mut Node, request: InternalRaftRequest) -> u64 {
+    fn serving(&self) -> bool {
+        self.quiet.is_none()
+    }
+
+    /// A place to ask at. Some clients ask whoever leads, some ask anybody.
+    fn choose(&mut self) -> usize {
+        if self.client_rng.below(2) == 0
+            && let Some(leader) = self.leader()
+        {
+            return leader;
+        }
+        self.client_rng.below(self.members.len() as u64) as usize
+    }
+
+    pub(super) fn client(&mut self, client: usize) -> Verdict {
+        if !self.serving() || self.clients[client].under_way.is_some() {
+            return Ok(());
+        }
+        let at = self.clients[client].at;
+        let bad = self.members[at].node.is_none() || self.members[at].retired;
+        if bad || self.client_rng.below(20) == 0 {
+            self.clients[client].at = self.choose();
+        }
+        let at = self.clients[client].at;
+        if self.members[at].node.is_none() {
+            self.push(20 * MS, Event::Client(client));
+            return Ok(());
+        }
+        let kind = self.client_rng.below(100);
+        self.with_node(at, |world, node| match kind {
+            0..45 => {
+                let request =
+                    workload::draw(&mut world.client_rng, &world.oracle.model, world.next_id);
+                world.ask(client, at, node, request, None);
+                Ok(())
+            }
+            45..70 => world.ask_register(client, at, node),
+            70..75 => world.read_locally(client, at, node),
+            _ => world.read_linearizably(client, at, node, None),
+        })
+    }
+
+    fn begin_op(&mut self, client: usize, at: usize, id: u64, register: Option<(usize, Action)>) {
+        let (life, floor) = (self.members[at].life, self.oracle.acked);
+        let entry = &mut self.clients[client];
+        entry.op += 1;
+        let op = entry.op;
+        entry.under_way = Some(UnderWay { id, life, invoked: self.now, floor, register });
+        self.waiting.insert(id, client);
+        let patience = self.patience();
+        self.push(patience, Event::Timeout(client, op));
+    }
+
+    pub(super) fn propose(
+        &mut self,
+        at: usize,
+        node: &mut Node,
+        request: InternalRaftRequest,
+    ) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
-        if request.lease_revoke.is_some() {
-            self.asked_revokes.insert(id);
-        }
-        let token = Token(id);
-        node.inputs.push(Input::Propose { token, data: workload::encode(request, id) });
-        self.wake("node", 200, Event::Node);
+        node.inputs.push(Input::Propose { token: Token(id), data: workload::encode(request, id) });
+        self.wake_node(at, node);
         id
     }
 
-    pub(super) fn client(&mut self, node: &mut Node, at: usize) {
-        if !self.serving(node) {
-            self.push(5 * MS, Event::Client(at));
-            return;
+    fn ask(
+        &mut self,
+        client: usize,
+        at: usize,
+        node: &mut Node,
+        request: InternalRaftRequest,
+        register: Option<(usize, Action)>,
+    ) {
+        let asked = request.lease_revoke.is_some();
+        let id = self.propose(at, node, request);
+        if asked {
+            self.oracle.leases.asked.insert(id);
         }
-        let request = workload::draw(&mut self.rng, &self.oracle.model, self.next_id);
-        let id = self.propose(node, request);
-        self.clients[at].waiting = Some(id);
+        self.begin_op(client, at, id, register);
     }
 
-    pub(super) fn answered(&mut self, done: &Done) {
-        self.expiring.remove(&done.request);
-        let waiting = self.clients.iter().position(|client| client.waiting == Some(done.request));
-        if let Some(at) = waiting {
-            self.trace("answered", done.index);
-            self.oracle.acknowledged(done.index);
-            self.again(at);
-        }
+    fn ask_register(&mut self, client: usize, at: usize, node: &mut Node) -> Result<(), End> {
+        let key = self.client_rng.below(workload::REGISTERS) as usize;
+        let value = self.next_id + 1;
+        let action = match self.client_rng.below(20) {
+            0..7 => Action::Put(value),
+            7 => Action::Delete,
+            8..13 => {
+                // What it may be: a value that somebody wrote lately.
+                let history = &self.histories[key];
+                let back = 1 + self.client_rng.below(6) as usize;
+                let guess = history.iter().rev().take(back).last().and_then(|op| match op.action {
+                    Action::Put(value) | Action::Cas(_, value) => Some(value),
+                    Action::Delete | Action::Get => None,
+                });
+                Action::Cas(guess, value)
+            }
+            _ => return self.read_linearizably(client, at, node, Some((key, Action::Get))),
+        };
+        let request = workload::write_register(key as u64, action);
+        self.ask(client, at, node, request, Some((key, action)));
+        Ok(())
     }
 
-    pub(super) fn again(&mut self, at: usize) {
-        self.clients[at].waiting = None;
-        let think = self.one_of(4, 30 * MS, 2 * MS);
-        self.push(think, Event::Client(at));
+    fn read_linearizably(
+        &mut self,
+        client: usize,
+        at: usize,
+        node: &mut Node,
+        register: Option<(usize, Action)>,
+    ) -> Result<(), End> {
+        let floor = self.oracle.known_revision;
+        let id = self.read_input(at, node);
+        self.begin_op(client, at, id, register);
+        self.reading.insert(id, Reading::Client { client, floor });
+        if self.plan.broken == Broken::StaleRead && node.is_leader() {
+            node.reads.push((0, Token(id)));
+            return self.serve_reads(at, node);
+        }
+        Ok(())
     }
 
-    pub(super) fn refused(&mut self, node: &mut Node, token: Token, _why: Refusal) {
-        self.reads.remove(&token.0);
-        if let Some(lease) = self.expiring.remove(&token.0) {
-            node.clock.returned(lease, self.now_ms() + 1_000);
+    /// A read of what this member has, now and in the past.
+    fn read_locally(&mut self, client: usize, at: usize, node: &mut Node) -> Result<(), End> {
+        let (revision, rows) = read_range(node, 0)?;
+        self.trace(at, "local", revision as u64);
+        if revision < node.last_read {
+            return World::violation(format!("a read saw {revision} after {}", node.last_read));
         }
-        if let Some(at) = self.clients.iter().position(|c| c.waiting == Some(token.0)) {
-            self.again(at);
-        }
-    }
-
-    /// A linearizable read, and a local one beside it.
-    pub(super) fn reader(&mut self, node: &mut Node) -> Result<(), End> {
-        let delay = MS + self.rng.below(15 * MS);
-        self.push(delay, Event::Reader);
-        if !self.serving(node) {
-            return Ok(());
-        }
-        self.next_id += 1;
-        self.reads.insert(self.next_id, self.oracle.acked_revision);
-        node.inputs.push(Input::Read { token: Token(self.next_id) });
-        self.wake("node", 200, Event::Node);
-        self.read(node, 0)?;
-        self.read_past(node)
-    }
-
-    /// A read of history: all of it down to the compaction is there, nothing below.
-    fn read_past(&mut self, node: &Node) -> Result<(), End> {
+        node.last_read = revision;
+        self.oracle.read_past(revision, &rows)?;
         let (newest, compact) = (node.reader.revision(), node.reader.compact_revision());
-        let revision = 1 + self.rng.below(newest as u64) as i64;
-        let range = KeyRange::from_request(Bytes::from_static(b"k"), Bytes::from_static(b"l"));
-        match node.reader.range(&RangeQuery { revision, ..RangeQuery::new(range) }) {
-            Err(ReadError::Compacted) if revision < compact => Ok(()),
-            Ok(result) if revision >= compact => {
+        let past = 1 + self.client_rng.below(newest as u64) as i64;
+        match node.reader.range(&RangeQuery { revision: past, ..all() }) {
+            Err(ReadError::Compacted) if past < compact => {}
+            Ok(result) if past >= compact => {
                 let rows: Vec<Vec<u8>> = result.kvs.iter().map(|row| row.to_vec()).collect();
-                Ok(self.oracle.read_past(revision, &rows)?)
+                self.oracle.read_past(past, &rows)?;
             }
             other => {
-                let text = format!("read at {revision}, compacted at {compact}: {other:?}");
-                Err(Violation(text).into())
+                let text = format!("read at {past}, compacted at {compact}: {other:?}");
+                return World::violation(text);
             }
         }
-    }
-
-    pub(super) fn read(&mut self, node: &Node, floor: i64) -> Result<(), End> {
-        let range = KeyRange::from_request(Bytes::from_static(b"k"), Bytes::from_static(b"l"));
-        let result = node
-            .reader
-            .range(&RangeQuery::new(range))
-            .map_err(|error| Violation(format!("read: {error}")))?;
-        let rows: Vec<Vec<u8>> = result.kvs.iter().map(|row| row.to_vec()).collect();
-        self.oracle.read(floor.max(self.last_read), result.revision, &rows)?;
-        self.last_read = result.revision;
+        self.again(client);
         Ok(())
     }
 
-    pub(super) fn serve_reads(&mut self, node: &mut Node) -> Result<(), End> {
+    /// Reads whose index is applied are answered.
+    pub(super) fn serve_reads(&mut self, at: usize, node: &mut Node) -> Result<(), End> {
         let applied = node.applied;
-        let (now, later) =
-            std::mem::take(&mut node.reads).into_iter().partition(|r| r.0 <= applied);
-        node.reads = later;
-        let now: Vec<(u64, Token)> = now;
-        for (_, token) in now {
-            if let Some(floor) = self.reads.remove(&token.0) {
-                self.trace("read", token.0);
-                self.read(node, floor)?;
+        let ready = node.reads.extract_if(.., |(index, _)| *index <= applied);
+        let ready: Vec<Token> = ready.map(|(_, token)| token).collect();
+        for token in ready {
+            match self.reading.remove(&token.0) {
+                None => {}
+                Some(Reading::Renewal { lease, granted, since }) => {
+                    self.oracle.leases.promised(lease, granted, since)?;
+                }
+                Some(Reading::Client { client, floor }) => {
+                    self.trace(at, "read", token.0);
+                    self.report.reads += 1;
+                    let (revision, rows) = read_range(node, 0)?;
+                    self.oracle.read(floor, revision, &rows)?;
+                    let register = self.clients[client].under_way.as_ref().and_then(|u| u.register);
+                    let seen = match register {
+                        Some((key, _)) => Seen::Found(read_register(node, key as u64)?),
+                        None => Seen::Done,
+                    };
+                    self.complete(client, seen);
+                }
             }
         }
         Ok(())
     }
 
-    pub(super) fn renew(&mut self, node: &mut Node) {
-        let delay = 50 * MS + self.rng.below(400 * MS);
-        self.push(delay, Event::Renew);
-        if !self.serving(node) {
-            return;
+    /// An entry was applied where it was asked for.
+    pub(super) fn answered(&mut self, at: usize, done: &Done) -> Verdict {
+        self.expiring.remove(&done.request);
+        self.acknowledge(at, done.request)
+    }
+
+    pub(super) fn acknowledge(&mut self, at: usize, request: u64) -> Verdict {
+        let Some(&client) = self.waiting.get(&request) else { return Ok(()) };
+        let Some(under_way) = &self.clients[client].under_way else { return Ok(()) };
+        if self.clients[client].at != at || under_way.life != self.members[at].life {
+            return Ok(());
         }
-        let id = 1 + self.rng.below(workload::LEASES) as i64;
-        match node.clock.renew(id, self.now_ms()) {
-            Renewal::Renewed { ttl } => self.oracle.lease_held(id, ttl, self.now / MS),
+        let (register, invoked) = (under_way.register, under_way.invoked);
+        let index = self.oracle.acknowledged(request, under_way.floor)?;
+        self.trace(at, "answered", index);
+        let answer = self.oracle.answer(index);
+        let seen = register.map_or(Seen::Done, |(_, action)| workload::found(action, answer));
+        // A grant that was answered is a promise.
+        let granted = answer.strip_prefix("grant ").and_then(|text| text.split(' ').nth(1));
+        if let Some(lease) = granted.and_then(|text| text.parse().ok()) {
+            self.oracle.leases.promised(lease, index, invoked)?;
+        }
+        self.complete(client, seen);
+        Ok(())
+    }
+
+    /// Notes the outcome of a client's request and lets it go on.
+    fn complete(&mut self, client: usize, seen: Seen) {
+        let Some(under_way) = self.clients[client].under_way.take() else { return };
+        self.waiting.remove(&under_way.id);
+        self.reading.remove(&under_way.id);
+        if let Some((key, action)) = under_way.register {
+            let (invoked, returned) = (under_way.invoked, self.now);
+            self.histories[key].push(Op { invoked, returned, action, seen });
+        }
+        self.again(client);
+    }
+
+    fn again(&mut self, client: usize) {
+        let think = self.plan.think;
+        let rare = self.client_rng.below(4) == 0;
+        let delay = 1 + self.client_rng.below(if rare { think } else { 2 * think });
+        self.push(delay, Event::Client(client));
+    }
+
+    pub(super) fn timeout(&mut self, client: usize, op: u64) {
+        if self.clients[client].op == op && self.clients[client].under_way.is_some() {
+            self.report.unanswered += 1;
+            self.clients[client].at = self.choose();
+            self.complete(client, Seen::Unknown);
+        }
+    }
+
+    /// A member said that it did not propose something.
+    pub(super) fn refused(
+        &mut self,
+        at: usize,
+        node: &mut Node,
+        token: Token,
+        _why: Refusal,
+    ) -> Result<(), End> {
+        if let Some((member, life, lease)) = self.expiring.remove(&token.0)
+            && (member, life) == (at, self.members[at].life)
+        {
+            node.clock.returned(lease, self.lease_ms(at) + 1_000);
+        }
+        self.reading.remove(&token.0);
+        let Some(&client) = self.waiting.get(&token.0) else { return Ok(()) };
+        self.report.refused += 1;
+        self.oracle.refused(token.0)?;
+        if self.plan.broken == Broken::RefusedButProposed {
+            let request = workload::write_register(0, Action::Put(token.0));
+            let data = workload::encode(request, token.0);
+            node.inputs.push(Input::Propose { token: Token(0), data });
+        }
+        // It had no effect, so it is no part of any history.
+        if let Some(under_way) = &mut self.clients[client].under_way {
+            under_way.register = None;
+        }
+        self.clients[client].at = self.choose();
+        self.complete(client, Seen::Unknown);
+        Ok(())
+    }
+
+    /// Somebody keeps leases alive, at whoever believes to be the leader.
+    pub(super) fn keeper(&mut self) -> Verdict {
+        if !self.serving() {
+            return Ok(());
+        }
+        let delay = 30 * MS + self.client_rng.below(300 * MS);
+        self.push(delay, Event::Keeper);
+        let ready: Vec<usize> = (0..self.members.len())
+            .filter(|at| self.members[*at].node.as_ref().is_some_and(|node| node.ready))
+            .filter(|at| self.members[*at].paused_until <= self.now)
+            .collect();
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let at = ready[self.client_rng.below(ready.len() as u64) as usize];
+        let lease = 1 + self.client_rng.below(workload::LEASES) as i64;
+        self.with_node(at, |world, node| world.renew(at, node, lease))
+    }
+
+    fn renew(&mut self, at: usize, node: &mut Node, lease: i64) -> Result<(), End> {
+        let Some(granted) = self.oracle.leases.life(lease, node.applied) else { return Ok(()) };
+        match node.clock.renew(lease, self.lease_ms(at)) {
+            Renewal::Renewed { .. } => {
+                let since = self.now;
+                self.trace(at, "renew", lease as u64);
+                if self.plan.broken == Broken::LeaseRenewUnconfirmed {
+                    self.oracle.leases.promised(lease, granted, since)?;
+                    return Ok(());
+                }
+                let id = self.read_input(at, node);
+                self.reading.insert(id, Reading::Renewal { lease, granted, since });
+            }
             Renewal::ClearRemaining => {
-                self.propose(node, workload::checkpoint(&[(id, 0)]));
+                self.propose(at, node, workload::checkpoint(&[(lease, 0)]));
             }
             _ => {}
         }
-    }
-
-    /// Expired leases become proposals to revoke them, remaining times become checkpoints.
-    pub(super) fn expire(&mut self, node: &mut Node) -> Result<(), End> {
-        let now = self.now_ms();
-        for expired in node.clock.expired(now, 16) {
-            self.oracle.lease_expires(expired.id, now)?;
-            let id = self.propose(node, workload::revoke(expired.id));
-            self.asked_revokes.remove(&id);
-            self.expiring.insert(id, expired.id);
-        }
-        let checkpoints = node.clock.checkpoints(now);
-        if !checkpoints.is_empty() {
-            self.propose(node, workload::checkpoint(&checkpoints));
-        }
         Ok(())
     }
 
-    /// Looks whether the machine equals the model, and at the end whether all has settled.
-    pub(super) fn look(&mut self, node: &mut Node) -> Result<Next, End> {
-        if node.apply_queue.is_empty() {
-            node.hash(&self.oracle)?;
+    /// One watching client reads its stream, or goes to another member.
+    pub(super) fn drain(&mut self, watcher: usize) -> Verdict {
+        let rare = if self.healed.is_some() { 10 * MS } else { 200 * MS };
+        let slow = self.client_rng.below(10) == 0;
+        let delay = 1 + self.client_rng.below(if slow { rare } else { 10 * MS });
+        self.push(delay, Event::Drain(watcher));
+        let (at, life) = self.watchers[watcher].at;
+        let member = &self.members[at];
+        let gone = member.node.is_none() || member.life != life || !self.belongs(at);
+        if gone || self.watchers[watcher].lost {
+            return self.watch_elsewhere(watcher);
         }
-        if self.quiet_at.is_some_and(|quiet| self.now > quiet + 300 * MS)
-            && self.settled(node).is_none()
-        {
-            self.streams.finished(&self.oracle.model)?;
-            node.hash(&self.oracle)?;
-            return Ok(Next::Settled);
+        if member.paused_until > self.now {
+            return Ok(());
         }
-        Ok(Next::Live)
+        let most = 1 + self.client_rng.below(6) as usize;
+        self.with_node(at, |world, node| {
+            let watcher = &mut world.watchers[watcher];
+            let (deliveries, waits) = node.queues.take(watcher.stream, most);
+            for delivery in &deliveries {
+                watcher.receive(delivery, &world.oracle.model)?;
+            }
+            if waits {
+                node.hub.drained(watcher.stream);
+                world.wake(at, node, "hub", 200, super::Turn::Hub);
+            }
+            Ok(())
+        })
     }
 
-    pub(super) fn unsettled(&self) -> Option<String> {
-        self.node.as_ref().and_then(|node| self.settled(node))
+    fn watch_elsewhere(&mut self, watcher: usize) -> Verdict {
+        self.watchers[watcher].lost = true;
+        let at = self.client_rng.below(self.members.len() as u64) as usize;
+        if !self.belongs(at) || self.members[at].paused_until > self.now {
+            return Ok(());
+        }
+        let (now, life, broken) = (self.clock_ms(at), self.members[at].life, self.plan.broken);
+        self.next_stream += 1;
+        let stream = self.next_stream;
+        self.with_node(at, |world, node| {
+            let watcher = &mut world.watchers[watcher];
+            node.hub.close(watcher.stream, &mut node.queues);
+            (watcher.stream, watcher.at) = (stream, (at, life));
+            node.queues.open(stream);
+            let create = watcher.create(broken);
+            node.hub
+                .create(stream, &create, now, &node.reader, &mut node.queues)
+                .map_err(|error| Violation(format!("hub: {error}")))?;
+            world.trace(at, "watch", create.start_revision as u64);
+            world.wake(at, node, "hub", 200, super::Turn::Hub);
+            Ok(())
+        })
     }
+}
 
-    /// What still has to happen, if anything.
-    pub(super) fn settled(&self, node: &Node) -> Option<String> {
-        if !node.ready {
-            return Some("it does not lead".to_owned());
-        }
-        if !node.idle() || !node.inputs.is_empty() {
-            return Some("a queue is not empty".to_owned());
-        }
-        if node.applied < self.oracle.handed() {
-            return Some(format!("applied {} of {}", node.applied, self.oracle.handed()));
-        }
-        if !self.oracle.model.leases.is_empty() {
-            return Some(format!("leases {:?}", self.oracle.model.leases));
-        }
-        if !self.streams.is_empty() || self.streams.lags(node) {
-            return Some("a stream is not drained".to_owned());
-        }
-        if !self.reads.is_empty() {
-            return Some("a read is not answered".to_owned());
-        }
-        None
-    }
+fn all() -> RangeQuery {
+    RangeQuery::new(KeyRange::from_request(Bytes::from_static(b"k"), Bytes::from_static(b"l")))
+}
+
+/// Revision and rows of the general keys.
+pub(super) fn read_range(node: &Node, revision: i64) -> Result<(i64, Vec<Vec<u8>>), End> {
+    let result = node
+        .reader
+        .range(&RangeQuery { revision, ..all() })
+        .map_err(|error| Violation(format!("read: {error}")))?;
+    Ok((result.revision, result.kvs.iter().map(|row| row.to_vec()).collect()))
+}
+
+fn read_register(node: &Node, key: u64) -> Result<Option<u64>, End> {
+    let result = node
+        .reader
+        .range(&workload::read_register(key))
+        .map_err(|error| Violation(format!("read: {error}")))?;
+    let Some(row) = result.kvs.first() else { return Ok(None) };
+    let kv = Kv::decode(&row[..]).map_err(|e| Violation(format!("row: {e}")))?;
+    Ok(workload::parse_number(&kv.value))
 }

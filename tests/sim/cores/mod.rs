@@ -1,7 +1,7 @@
 //! Cores joined by queues: seeded message loss and delay, disks that lag, crashes, snapshots,
 //! membership changes and reads, checked against one shared history.
 //!
-//! `cargo test --test three_cores` runs 200 seeds; `SEEDS=5000` runs more, `SEED=7` runs that one.
+//! `SEEDS=5000 cargo test --test sim cores` runs more seeds, `SEED=7` runs that one.
 //! Each rule of the driver is also broken on purpose and must be caught within a stated number of
 //! seeds: a simulator that has never caught anything proves nothing.
 
@@ -9,53 +9,41 @@ mod node;
 mod throughput;
 mod world;
 
+use super::frame::{Violation, caught, fail, guarded, seeds};
 use assay::consensus::BrokenRule;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::{Report, Scenario, run};
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
-}
-
-/// The seeds to run: `default` of them, unless the environment says otherwise.
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SEEDS").unwrap_or(default),
-    }
+/// Runs a seed; what breaks, breaks by panicking.
+fn judged(seed: u64, scenario: &Scenario, rule: Option<BrokenRule>) -> Result<Report, Violation> {
+    guarded(|| Ok(run(seed, scenario, rule)))
 }
 
 /// Runs seeds with all rules kept; every tenth twice, with equal traces.
-fn all_rules_kept(scenario: &Scenario, count: u64) -> Report {
+fn all_rules_kept(test: &str, scenario: &Scenario, count: u64) -> Report {
+    let run = |seed| judged(seed, scenario, None).unwrap_or_else(|v| fail(test, seed, &v));
     let mut total = Report::default();
     for seed in seeds(count) {
-        eprintln!("seed {seed}");
-        let report = run(seed, scenario, None);
-        if seed % 10 == 0 {
-            assert_eq!(
-                report.trace,
-                run(seed, scenario, None).trace,
-                "seed {seed} does not repeat"
-            );
+        let report = run(seed);
+        if seed.is_multiple_of(10) {
+            assert_eq!(report.trace, run(seed).trace, "seed {seed} does not repeat");
         }
         total.add(&report);
     }
-    eprintln!("{total:?}");
+    println!("{total:?}");
     total
 }
 
-/// How many seeds it takes to catch a broken rule.
 fn seeds_until_caught(scenario: &Scenario, rule: BrokenRule, limit: u64) -> u64 {
-    let fails =
-        |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(*seed, scenario, Some(rule)))).is_err();
-    let caught = (0..limit).find(fails).expect("a broken rule must be caught");
-    eprintln!("{rule:?} caught by seed {caught}");
-    caught
+    caught(&format!("{rule:?}"), limit, |seed| judged(seed, scenario, Some(rule)))
 }
 
 #[test]
 fn three_cores_elect_a_leader_and_commit_a_thousand_entries() {
-    let report = all_rules_kept(&Scenario::three(), 200);
+    let report = all_rules_kept(
+        "sim::cores::three_cores_elect_a_leader_and_commit_a_thousand_entries",
+        &Scenario::three(),
+        200,
+    );
     assert!(report.least_commands >= 1_000, "{report:?}");
     assert!(report.crashes > 0 && report.snapshots > 0 && report.reads > 0, "{report:?}");
     assert!(report.truncations > 0 && report.leaders > 0, "{report:?}");
@@ -63,19 +51,28 @@ fn three_cores_elect_a_leader_and_commit_a_thousand_entries() {
 
 #[test]
 fn members_change_through_joint_configurations() {
-    let report = all_rules_kept(&Scenario::changing(), 60);
+    let report = all_rules_kept(
+        "sim::cores::members_change_through_joint_configurations",
+        &Scenario::changing(),
+        60,
+    );
     assert!(report.changes > 0 && report.snapshots > 0, "{report:?}");
 }
 
 #[test]
 fn a_sole_voter_feeds_a_learner() {
-    let report = all_rules_kept(&Scenario::learner(), 60);
+    let report =
+        all_rules_kept("sim::cores::a_sole_voter_feeds_a_learner", &Scenario::learner(), 60);
     assert!(report.leaders > 200, "crashes must lead to elections: {report:?}");
 }
 
 #[test]
 fn a_group_shrinks_to_one_voter_and_grows_again() {
-    let report = all_rules_kept(&Scenario::shrinking(), 60);
+    let report = all_rules_kept(
+        "sim::cores::a_group_shrinks_to_one_voter_and_grows_again",
+        &Scenario::shrinking(),
+        60,
+    );
     assert!(report.changes > 0, "{report:?}");
 }
 

@@ -1,6 +1,6 @@
 //! Virtual time, the network, the clients, and the history that all members must agree on.
 
-use crate::node::{Disk, Node, Store, Write};
+use super::node::{Disk, Node, Store, Write};
 use assay::consensus::{
     BrokenRule, ChangeOp, ConfState, Effect, EntryKind, Input, MemberChange, Role, Token, Wire,
     WireKind,

@@ -1,0 +1,65 @@
+//! `bench-disk sweep`: curves over sizes, committers and ways to get space.
+
+use crate::cli::run::Failure;
+use crate::cli::{exit, signals};
+use bench_disk::env::Environment;
+use bench_disk::identity::Identity;
+use bench_disk::lock::{self, RunDir};
+use bench_disk::sweep;
+use clap::Args;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Another probe of the disk is waited for this long.
+const LOCK_PATIENCE: Duration = Duration::from_secs(500);
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Directory on the disk in question
+    #[arg(long, value_name = "D")]
+    dir: PathBuf,
+    /// Milliseconds per point and round; there are 14 points and 3 rounds
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    point_ms: u64,
+    /// Print JSON instead of the tables
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    signals::listen();
+    if let Some(lock) = lock::live_node(&arguments.dir) {
+        return Err(Failure::Live { directory: arguments.dir.clone(), lock });
+    }
+    let environment = Environment::inspect(&arguments.dir)?;
+    if let Some(refusal) = environment.refusals().next() {
+        eprintln!("bench-disk: {}", refusal.text);
+        return Ok(exit::REFUSED);
+    }
+    let _lock = match RunDir::locate() {
+        Some(run_dir) => Some(run_dir.lock_of(&Identity::of(&environment).disk_key())?.take(
+            LOCK_PATIENCE,
+            &signals::INTERRUPTED,
+            &mut |_| {},
+        )?),
+        None => None,
+    };
+    let terminal = std::io::stderr().is_terminal();
+    let time = Duration::from_millis(arguments.point_ms);
+    let result = sweep::sweep(&environment, time, &signals::INTERRUPTED, &mut |done, all| {
+        if terminal {
+            eprint!("\r{done} of {all} {}", if done == all { "\n" } else { "" });
+        }
+    })?;
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&result).map_err(|error| Failure::Output {
+            what: "JSON".into(),
+            source: std::io::Error::other(error),
+        })?;
+        println!("{text}");
+    } else {
+        print!("{}", result.render());
+    }
+    Ok(exit::PASS)
+}

@@ -1,0 +1,219 @@
+//! What a running node wrote, recorded by the node itself and replayed here.
+//!
+//! A node shows its recording as `disk.mix` at `/debug/vars`:
+//!
+//! ```sh
+//! curl -s localhost:2381/debug/vars > mix.json
+//! bench-disk run --dir /var/lib --mix mix.json
+//! ```
+//!
+//! Sizes are classes, pairs of upper end and count, so that a recording stays small however long
+//! the node runs. A replay draws from them with a fixed seed.
+
+use crate::sampler::mix::Random;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Version of the document.
+pub const SCHEMA: u32 = 1;
+
+/// Key of the recording in the document of `/debug/vars`.
+pub const KEY: &str = "disk.mix";
+
+/// Larger appends are replayed as this: a class beyond is one huge transaction, not a disk's
+/// everyday life.
+pub const MAX_APPEND: usize = 4 << 20;
+
+/// A larger file is no recording.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Fewer syncs than this say nothing about a node.
+const MIN_SYNCS: u64 = 100;
+
+/// A node's recording.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Name and version of the program that recorded.
+    pub program: String,
+    /// Seconds with at least one sync of the log: what rates are counted over.
+    pub active_seconds: u64,
+    /// Synced appends of the log.
+    pub log: Stream,
+    /// Syncs of the store's file.
+    pub store: Stream,
+}
+
+/// What went to one kind of file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Write calls.
+    pub writes: u64,
+    /// Bytes of all writes.
+    pub bytes: u64,
+    /// Pairs of size and count: syncs with at most this many bytes written since the one before,
+    /// and more than the size of the pair before.
+    pub bytes_per_sync: Vec<(u64, u64)>,
+}
+
+impl Stream {
+    /// Syncs recorded.
+    pub fn syncs(&self) -> u64 {
+        self.bytes_per_sync.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    /// Bytes of the next sync, drawn from the classes and evenly inside a class; 0 without any.
+    pub fn draw(&self, random: &mut Random) -> u64 {
+        let total = self.syncs();
+        if total == 0 {
+            return 0;
+        }
+        let mut left = random.below(total);
+        let mut below = 0;
+        for &(upper, count) in &self.bytes_per_sync {
+            if left < count {
+                return below + 1 + random.below((upper - below).max(1));
+            }
+            left -= count;
+            below = upper;
+        }
+        below
+    }
+
+    /// Mean bytes of a write call, at least one.
+    pub fn write_bytes(&self) -> u64 {
+        (self.bytes / self.writes.max(1)).max(1)
+    }
+}
+
+/// Why a file is no recording.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordedError {
+    /// The file cannot be read.
+    #[error("cannot read the recorded mix {}: {source}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// The content is something else.
+    #[error(
+        "{} is no recorded mix ({reason}): save a node's /debug/vars to a file and name that", path.display()
+    )]
+    Invalid {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Recorded {
+    /// Reads a recording: the object alone, or a saved `/debug/vars`.
+    pub fn load(path: &Path) -> Result<Self, RecordedError> {
+        let failed = |source| RecordedError::Io { path: path.to_path_buf(), source };
+        let invalid = |reason: String| RecordedError::Invalid { path: path.to_path_buf(), reason };
+        if std::fs::metadata(path).map_err(failed)?.len() > MAX_FILE_BYTES {
+            return Err(invalid("larger than 1 MiB".into()));
+        }
+        Self::parse(&std::fs::read(path).map_err(failed)?).map_err(invalid)
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let mut document: serde_json::Value =
+            serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let object = match document.get_mut(KEY) {
+            Some(inner) => inner.take(),
+            None => document,
+        };
+        let recorded: Self = serde_json::from_value(object).map_err(|error| error.to_string())?;
+        recorded.check()?;
+        Ok(recorded)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.schema != SCHEMA {
+            return Err(format!("version {}, this program reads {SCHEMA}", self.schema));
+        }
+        for stream in [&self.log, &self.store] {
+            let sizes = stream.bytes_per_sync.iter().map(|(size, _)| *size);
+            if !sizes.clone().is_sorted_by(|a, b| a < b) || sizes.clone().any(|size| size == 0) {
+                return Err("sizes must ascend from above zero".into());
+            }
+            if stream.bytes_per_sync.iter().any(|(_, count)| *count > 1 << 48) {
+                return Err("a count is out of range".into());
+            }
+        }
+        if self.log.syncs() < MIN_SYNCS || self.active_seconds == 0 {
+            return Err(format!("{} syncs of the log are too few", self.log.syncs()));
+        }
+        Ok(())
+    }
+
+    /// Mean distance of the log's syncs while the node was at work.
+    pub fn log_interval(&self) -> Duration {
+        interval(self.active_seconds, self.log.syncs())
+    }
+
+    /// The same for the store; `None` if it never synced.
+    pub fn store_interval(&self) -> Option<Duration> {
+        let syncs = self.store.syncs();
+        (syncs > 0).then(|| interval(self.active_seconds, syncs))
+    }
+}
+
+fn interval(seconds: u64, count: u64) -> Duration {
+    Duration::from_secs_f64(seconds as f64 / count.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> serde_json::Value {
+        serde_json::json!({
+            "schema": 1, "program": "assay 0.1.0", "active_seconds": 50,
+            "log": {"writes": 100, "bytes": 70_000, "bytes_per_sync": [[512, 90], [4_096, 10]]},
+            "store": {"writes": 40, "bytes": 163_840, "bytes_per_sync": [[16_384, 10]]},
+        })
+    }
+
+    #[test]
+    fn a_recording_is_read_alone_and_inside_the_debug_document() {
+        let alone = Recorded::parse(document().to_string().as_bytes()).expect("valid");
+        assert_eq!(alone.log_interval(), Duration::from_millis(500));
+        assert_eq!(alone.store_interval(), Some(Duration::from_secs(5)));
+        assert_eq!(alone.store.write_bytes(), 4_096);
+        let vars = serde_json::json!({"cmdline": [], KEY: document()});
+        assert_eq!(Recorded::parse(vars.to_string().as_bytes()), Ok(alone));
+    }
+
+    #[test]
+    fn draws_follow_the_classes() {
+        let recorded = Recorded::parse(document().to_string().as_bytes()).expect("valid");
+        let mut random = Random(7);
+        let sizes: Vec<u64> = (0..10_000).map(|_| recorded.log.draw(&mut random)).collect();
+        assert!(sizes.iter().all(|size| (1..=4_096).contains(size)));
+        let large = sizes.iter().filter(|&&size| size > 512).count();
+        assert!((850..1_150).contains(&large), "{large} of the upper class");
+        assert_eq!(Stream::default().draw(&mut random), 0);
+    }
+
+    #[test]
+    fn other_documents_are_refused_with_the_reason() {
+        let refused = |change: &dyn Fn(&mut serde_json::Value)| {
+            let mut document = document();
+            change(&mut document);
+            Recorded::parse(document.to_string().as_bytes()).expect_err("refused")
+        };
+        assert!(refused(&|d| d["schema"] = 2.into()).contains("version 2"));
+        assert!(refused(&|d| d["log"]["bytes_per_sync"][0][1] = 1.into()).contains("too few"));
+        assert!(refused(&|d| d["log"]["bytes_per_sync"][0][0] = 5_000.into()).contains("ascend"));
+        assert!(refused(&|d| d["active_seconds"] = 0.into()).contains("too few"));
+        assert!(Recorded::parse(b"{}").is_err());
+    }
+}

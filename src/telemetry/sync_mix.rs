@@ -1,0 +1,128 @@
+//! How much is written before each sync: what a disk probe has to replay to load a disk as this
+//! process does.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Size classes per octave.
+const PER_OCTAVE: u32 = 4;
+/// The first class takes everything up to 2^6 = 64 bytes.
+const FIRST_OCTAVE: u32 = 6;
+/// The last class ends at 2^26 = 64 MiB and takes everything above.
+const LAST_OCTAVE: u32 = 26;
+const CLASSES: usize = ((LAST_OCTAVE - FIRST_OCTAVE) * PER_OCTAVE + 1) as usize;
+
+/// Writes and syncs of one kind of file. Lock-free.
+#[derive(Debug)]
+pub struct SyncMix {
+    unsynced: AtomicU64,
+    writes: AtomicU64,
+    bytes: AtomicU64,
+    /// Second of the process clock of the last sync, plus one.
+    last_second: AtomicU64,
+    active_seconds: AtomicU64,
+    classes: [AtomicU64; CLASSES],
+}
+
+/// A moment of a [`SyncMix`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SyncMixSnapshot {
+    /// Write calls that succeeded.
+    pub writes: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Seconds in which there was a sync.
+    pub active_seconds: u64,
+    /// Pairs of size in bytes and number of syncs with at most that many bytes written since the
+    /// sync before and more than the size of the class before; empty classes are left out.
+    pub bytes_per_sync: Vec<(u64, u64)>,
+}
+
+/// Upper end of a class in bytes.
+fn upper(class: usize) -> u64 {
+    let Some(step) = (class as u32).checked_sub(1) else { return 1 << FIRST_OCTAVE };
+    let base = 1_u64 << (FIRST_OCTAVE + step / PER_OCTAVE);
+    base + base / u64::from(PER_OCTAVE) * u64::from(step % PER_OCTAVE + 1)
+}
+
+fn class_of(bytes: u64) -> usize {
+    let (mut low, mut high) = (0, CLASSES - 1);
+    while low < high {
+        let middle = (low + high) / 2;
+        if upper(middle) < bytes { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+impl SyncMix {
+    pub(super) const fn new() -> Self {
+        SyncMix {
+            unsynced: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            last_second: AtomicU64::new(0),
+            active_seconds: AtomicU64::new(0),
+            classes: [const { AtomicU64::new(0) }; CLASSES],
+        }
+    }
+
+    pub(super) fn wrote(&self, bytes: u64) {
+        self.writes.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.unsynced.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn synced(&self, now_ns: u64) {
+        let bytes = self.unsynced.swap(0, Relaxed);
+        self.classes[class_of(bytes)].fetch_add(1, Relaxed);
+        let second = now_ns / 1_000_000_000 + 1;
+        if self.last_second.swap(second, Relaxed) != second {
+            self.active_seconds.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// What there was so far.
+    pub fn snapshot(&self) -> SyncMixSnapshot {
+        let counts = self.classes.iter().map(|class| class.load(Relaxed)).enumerate();
+        SyncMixSnapshot {
+            writes: self.writes.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            active_seconds: self.active_seconds.load(Relaxed),
+            bytes_per_sync: counts
+                .filter(|(_, count)| *count > 0)
+                .map(|(class, count)| (upper(class), count))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_ascend_and_take_their_own_ends() {
+        let ends: Vec<u64> = (0..CLASSES).map(upper).collect();
+        assert_eq!(ends[..6], [64, 80, 96, 112, 128, 160]);
+        assert_eq!(ends.last(), Some(&(64 << 20)));
+        assert!(ends.is_sorted_by(|a, b| a < b));
+        for (class, end) in ends.iter().enumerate() {
+            assert_eq!(class_of(*end), class);
+            assert_eq!(class_of(*end + 1), (class + 1).min(CLASSES - 1));
+        }
+        assert_eq!((class_of(0), class_of(u64::MAX)), (0, CLASSES - 1));
+    }
+
+    #[test]
+    fn bytes_count_for_the_sync_that_follows_and_seconds_once() {
+        let mix = SyncMix::new();
+        mix.wrote(60);
+        mix.wrote(40);
+        mix.synced(5_000_000_000);
+        mix.synced(5_900_000_000);
+        mix.wrote(600);
+        mix.synced(9_000_000_000);
+        let seen = mix.snapshot();
+        assert_eq!((seen.writes, seen.bytes, seen.active_seconds), (3, 700, 2));
+        assert_eq!(seen.bytes_per_sync, [(64, 1), (112, 1), (640, 1)]);
+    }
+}

@@ -1,0 +1,81 @@
+//! No lease ends before its holder must reckon with it; only a leader's clock or a client ends one.
+//!
+//! A holder reckons from the moment it sent the grant or keep-alive that was answered. The clock of
+//! a leader may run a little fast.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::frame::Verdict;
+use super::super::plan::{MS, RATE_PERMILLE};
+use crate::check;
+
+/// One life of a lease, from a grant to its revoke.
+struct Life {
+    granted: u64,
+    ttl: u64,
+    /// Holders rely on it until then.
+    promised: u64,
+    /// When it ended, and whether a client asked for it.
+    ended: Option<(u64, bool)>,
+}
+
+#[derive(Default)]
+pub struct Leases {
+    lives: BTreeMap<i64, Vec<Life>>,
+    /// Requests of clients to revoke.
+    pub asked: BTreeSet<u64>,
+    pub expired: u64,
+    pub promises: u64,
+}
+
+impl Leases {
+    pub fn granted(&mut self, index: u64, id: i64, ttl_s: i64) {
+        let ttl = ttl_s.max(0) as u64 * 1_000 * MS;
+        self.lives.entry(id).or_default().push(Life {
+            granted: index,
+            ttl,
+            promised: 0,
+            ended: None,
+        });
+    }
+
+    pub fn revoked(&mut self, id: i64, request: u64, now: u64) -> Verdict {
+        let asked = self.asked.contains(&request);
+        self.expired += u64::from(!asked);
+        let Some(life) = self.lives.get_mut(&id).and_then(|lives| lives.last_mut()) else {
+            return Ok(());
+        };
+        life.ended = Some((now, asked));
+        judge(id, life)
+    }
+
+    /// The grant of the life that is current at an applied index.
+    pub fn life(&self, id: i64, applied: u64) -> Option<u64> {
+        let lives = self.lives.get(&id)?;
+        lives.iter().rev().map(|life| life.granted).find(|granted| *granted <= applied)
+    }
+
+    /// A holder was told that the lease lives; it asked at `since`.
+    pub fn promised(&mut self, id: i64, granted: u64, since: u64) -> Verdict {
+        let lives = self.lives.entry(id).or_default();
+        let Some(life) = lives.iter_mut().find(|life| life.granted == granted) else {
+            return Ok(());
+        };
+        self.promises += 1;
+        life.promised = life.promised.max(since + life.ttl);
+        judge(id, life)
+    }
+}
+
+fn judge(id: i64, life: &Life) -> Verdict {
+    let Some((ended, false)) = life.ended else { return Ok(()) };
+    let slack = life.ttl * RATE_PERMILLE / 1_000;
+    check!(
+        ended + slack >= life.promised,
+        "lease {id} granted at index {} ends at {} ms, promised until {} ms",
+        life.granted,
+        ended / MS,
+        life.promised / MS
+    );
+    Ok(())
+}

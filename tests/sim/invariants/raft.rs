@@ -1,0 +1,121 @@
+//! Election safety, log matching, leader completeness, and what a disk must never forget.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use assay::consensus::{Entry, HardState, Restored};
+
+use super::super::frame::Verdict;
+use super::super::node::Durable;
+use crate::check;
+
+/// What a member has written to its log, synced or not.
+#[derive(Default)]
+struct Mirror {
+    base: (u64, u64),
+    terms: BTreeMap<u64, u64>,
+}
+
+impl Mirror {
+    fn term(&self, index: u64) -> Option<u64> {
+        if index == self.base.0 { Some(self.base.1) } else { self.terms.get(&index).copied() }
+    }
+}
+
+#[derive(Default)]
+pub struct Raft {
+    /// Who led in a term.
+    leaders: BTreeMap<u64, u64>,
+    mirrors: BTreeMap<u64, Mirror>,
+    /// Content and predecessor's term of the entry at (index, term), wherever it was seen.
+    entries: BTreeMap<(u64, u64), (u64, Option<u64>)>,
+    /// Newest state that a member knew to be on its disk.
+    durable: BTreeMap<u64, Durable>,
+    /// Term of every committed entry.
+    pub committed: BTreeMap<u64, u64>,
+    pub elections: u64,
+}
+
+fn content(entry: &Entry) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (entry.kind, &entry.data[..], &entry.context[..]).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Raft {
+    /// At most one leader in a term, and it holds everything that was committed up to then.
+    pub fn leads(&mut self, id: u64, term: u64) -> Verdict {
+        self.elections += 1;
+        let known = *self.leaders.entry(term).or_insert(id);
+        check!(known == id, "two leaders in term {term}: {known} and {id}");
+        let mirror = self.mirrors.entry(id).or_default();
+        let mut newest = self.committed.iter().rev().filter(|(_, of)| **of <= term);
+        if let Some((index, of)) = newest.next()
+            && *index > mirror.base.0
+        {
+            check!(
+                mirror.term(*index) == Some(*of),
+                "{id} leads term {term} and has {:?} at committed {index} of term {of}",
+                mirror.term(*index)
+            );
+        }
+        Ok(())
+    }
+
+    /// A member writes entries to its log.
+    pub fn writes(&mut self, id: u64, entries: &[Entry]) -> Verdict {
+        let Some(first) = entries.first() else { return Ok(()) };
+        let mirror = self.mirrors.entry(id).or_default();
+        for (index, old) in mirror.terms.split_off(&first.index) {
+            let new = index.checked_sub(first.index).and_then(|at| entries.get(at as usize));
+            check!(
+                self.committed.get(&index) != Some(&old) || new.map(|e| e.term) == Some(old),
+                "{id} gives up entry {index} of term {old}, which is committed"
+            );
+        }
+        for entry in entries {
+            let before = mirror.term(entry.index - 1);
+            let value = (content(entry), before);
+            let known = *self.entries.entry((entry.index, entry.term)).or_insert(value);
+            check!(
+                known.0 == value.0 && (known.1 == before || known.1.is_none() || before.is_none()),
+                "{id} has another entry at {} of term {}",
+                entry.index,
+                entry.term
+            );
+            mirror.terms.insert(entry.index, entry.term);
+        }
+        Ok(())
+    }
+
+    /// The log begins anew.
+    pub fn reset(&mut self, id: u64, base: (u64, u64)) {
+        self.mirrors.insert(id, Mirror { base, terms: BTreeMap::new() });
+    }
+
+    /// The log's thread reported this as synced.
+    pub fn synced(&mut self, id: u64, durable: Durable) -> Verdict {
+        let before = self.durable.insert(id, durable).unwrap_or_default();
+        check!(durable.term >= before.term, "{id} goes back from {before:?} to {durable:?}");
+        Ok(())
+    }
+
+    /// The log of a member is replaced by another's.
+    pub fn forget(&mut self, id: u64) {
+        self.durable.remove(&id);
+    }
+
+    /// A member starts with what it found.
+    pub fn restarted(&mut self, id: u64, found: HardState, restored: &Restored) -> Verdict {
+        if let Some(before) = self.durable.get(&id) {
+            check!(
+                found.term > before.term
+                    || found.term == before.term && [0, found.vote].contains(&before.vote),
+                "{id} had {before:?} on disk and finds {found:?}"
+            );
+        }
+        let terms = restored.entries.iter().map(|entry| (entry.index, entry.term)).collect();
+        self.mirrors.insert(id, Mirror { base: restored.base, terms });
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! The network between members: what is lost, late, out of order, twice, or cut.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use assay::consensus::{Wire, WireKind};
+use assay::disk::SimRng;
+use bytes::Bytes;
+
+use super::plan::{MS, Plan};
+use super::snapshot::Rows;
+
+/// What travels.
+#[derive(Clone, Debug)]
+pub enum Packet {
+    Message(Bytes),
+    /// The message of a snapshot with its rows, and the life of the sender that waits.
+    Snapshot {
+        wire: Bytes,
+        rows: Arc<Rows>,
+        life: u64,
+    },
+    /// Outcome of a snapshot, for the life of the member that sent it.
+    Outcome {
+        peer: u64,
+        ok: bool,
+        life: u64,
+    },
+}
+
+/// What became of a packet that was handed to the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Arrives after these delays: none if it is lost, two if it is doubled.
+    Arrives([Option<u64>; 2]),
+    /// The connection is refused, and the sender is told.
+    Refused,
+}
+
+/// A direction that is cut.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    until: u64,
+    /// The sender is not told.
+    silent: bool,
+}
+
+pub struct Network {
+    delay_min: u64,
+    delay_spread: u64,
+    loss_permille: u64,
+    duplicate_permille: u64,
+    reorder: bool,
+    lossy_until: u64,
+    cuts: BTreeMap<(usize, usize), Cut>,
+    /// When the newest packet of a connection arrives: those behind it arrive later.
+    last: BTreeMap<(usize, usize), u64>,
+    rng: SimRng,
+    pub lost: u64,
+    pub doubled: u64,
+}
+
+impl Network {
+    pub fn new(plan: &Plan) -> Network {
+        Network {
+            delay_min: plan.delay_min,
+            delay_spread: plan.delay_spread,
+            loss_permille: plan.loss_permille,
+            duplicate_permille: plan.duplicate_permille,
+            reorder: plan.reorder,
+            lossy_until: 0,
+            cuts: BTreeMap::new(),
+            last: BTreeMap::new(),
+            rng: SimRng::new(plan.seed ^ 0x6e65_7400),
+            lost: 0,
+            doubled: 0,
+        }
+    }
+
+    /// From here on only the delays remain.
+    pub fn heal(&mut self) {
+        self.cuts.clear();
+        self.lossy_until = 0;
+        self.loss_permille = 0;
+        self.duplicate_permille = 0;
+    }
+
+    pub fn cut(&mut self, from: usize, to: usize, until: u64, silent: bool) {
+        self.cuts.insert((from, to), Cut { until, silent });
+    }
+
+    pub fn lossy(&mut self, until: u64) {
+        self.lossy_until = until;
+    }
+
+    pub fn is_cut(&self, from: usize, to: usize, now: u64) -> bool {
+        self.cuts.get(&(from, to)).is_some_and(|cut| cut.until > now)
+    }
+
+    /// Decides about one packet. Proposals are never doubled: a connection does not do that, and
+    /// they have no identity below the state machine.
+    pub fn send(&mut self, from: usize, to: usize, now: u64, kind: Option<WireKind>) -> Fate {
+        if let Some(cut) = self.cuts.get(&(from, to)).filter(|cut| cut.until > now) {
+            self.lost += 1;
+            return if cut.silent { Fate::Arrives([None; 2]) } else { Fate::Refused };
+        }
+        let lossy = self.lossy_until > now;
+        let loss = if lossy { 300 } else { self.loss_permille };
+        if self.rng.below(1_000) < loss {
+            self.lost += 1;
+            return Fate::Arrives([None; 2]);
+        }
+        let mut first = self.delay();
+        if !self.reorder {
+            let last = self.last.entry((from, to)).or_default();
+            first = first.max((*last + 1).saturating_sub(now));
+            *last = now + first;
+        }
+        let doubles = kind
+            .is_some_and(|kind| kind != WireKind::Propose && kind != WireKind::Snapshot)
+            && self.rng.below(1_000) < self.duplicate_permille;
+        self.doubled += u64::from(doubles);
+        let second = doubles.then(|| first + self.delay());
+        Fate::Arrives([Some(first), second])
+    }
+
+    fn delay(&mut self) -> u64 {
+        let spike = if self.rng.below(300) == 0 { 400 * MS } else { self.delay_spread };
+        self.delay_min + self.rng.below(spike)
+    }
+}
+
+/// Encodes and decodes a message, as the wire does.
+pub fn encode(wire: &Wire) -> Bytes {
+    wire.encode().into()
+}

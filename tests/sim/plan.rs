@@ -1,0 +1,188 @@
+//! What a seed draws once: how many members, how slow, how faulty, and who asks for what.
+
+use assay::disk::SimRng;
+use assay::watch::HubOptions;
+
+use super::broken::Broken;
+
+/// Microseconds in a millisecond; virtual time counts microseconds.
+pub const MS: u64 = 1_000;
+/// Ticks of an election timeout, as shipped.
+pub const ELECTION_TICKS: u64 = 10;
+/// A clock of a member runs at most this much faster or slower than true time, in thousandths:
+/// far more than any real oscillator.
+pub const RATE_PERMILLE: u64 = 30;
+/// Members that a cluster grows to at most, counting those that left.
+pub const MEMBERS_MAX: usize = 9;
+
+/// A kind of fault. Each seed enables some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// The process dies, the page cache stays.
+    Crash,
+    /// The power of one member fails.
+    Power,
+    /// The power of all members fails at once.
+    AllPower,
+    /// The process dies at or within a disk operation.
+    DiskCrash,
+    /// A sync fails and drops what was dirty.
+    SyncError,
+    /// A write fails in the middle.
+    WriteError,
+    /// Syncs hang for a while.
+    Stall,
+    /// A bit of the log flips while the process is down.
+    BitRot,
+    /// The process stands still for a while.
+    Pause,
+    /// Members are cut into two groups.
+    Split,
+    /// One member is cut off.
+    Isolate,
+    /// One direction between two members is cut.
+    OneWay,
+    /// Connections of a member are accepted and deliver nothing; nobody is told.
+    HalfOpen,
+    /// Much is lost for a while.
+    Lossy,
+    /// The wall clock of a member jumps.
+    WallStep,
+    /// Leadership is handed over on request.
+    Transfer,
+    /// A member stops in order and starts again.
+    Close,
+}
+
+impl Fault {
+    pub const ALL: [Fault; 17] = [
+        Fault::Crash,
+        Fault::Power,
+        Fault::AllPower,
+        Fault::DiskCrash,
+        Fault::SyncError,
+        Fault::WriteError,
+        Fault::Stall,
+        Fault::BitRot,
+        Fault::Pause,
+        Fault::Split,
+        Fault::Isolate,
+        Fault::OneWay,
+        Fault::HalfOpen,
+        Fault::Lossy,
+        Fault::WallStep,
+        Fault::Transfer,
+        Fault::Close,
+    ];
+}
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    pub broken: Broken,
+    /// Founding voters.
+    pub voters: usize,
+    /// Whether members are added, promoted and removed.
+    pub changes: bool,
+    pub tick: u64,
+    /// How long faults go on.
+    pub chaos: u64,
+    pub faults: Vec<Fault>,
+    /// Mean time between faults.
+    pub fault_every: u64,
+    // Network.
+    pub delay_min: u64,
+    pub delay_spread: u64,
+    pub loss_permille: u64,
+    pub duplicate_permille: u64,
+    pub reorder: bool,
+    // Disks.
+    pub wal_delay: u64,
+    pub store_delay: u64,
+    /// Time between two commits of the store.
+    pub freeze_every: u64,
+    pub freeze_bytes: usize,
+    pub segment_bytes: u64,
+    pub log_cache_entries: u64,
+    // Threads.
+    pub apply_at_once: usize,
+    pub hub: HubOptions,
+    pub checkpoint_ms: Option<u64>,
+    // Clients.
+    pub clients: usize,
+    pub think: u64,
+}
+
+fn pick<T: Copy>(rng: &mut SimRng, of: &[T]) -> T {
+    of[rng.below(of.len() as u64) as usize]
+}
+
+impl Plan {
+    pub fn draw(seed: u64, broken: Broken) -> Plan {
+        let rng = &mut SimRng::new(seed ^ 0x51_ab_00);
+        let voters = pick(rng, &[1, 2, 3, 3, 3, 3, 3, 4, 5, 5]);
+        // Swarm: a seed with few kinds of faults goes where one with all of them never gets.
+        let share = pick(rng, &[2, 4, 8]);
+        let mut faults: Vec<Fault> =
+            Fault::ALL.into_iter().filter(|_| rng.below(10) < share).collect();
+        if faults.is_empty() {
+            faults.push(Fault::Power);
+        }
+        let changes = rng.below(3) == 0;
+        if changes {
+            // A member whose log is damaged stays away; who may leave besides is not worth knowing.
+            faults.retain(|fault| *fault != Fault::BitRot);
+        }
+        let tick = pick(rng, &[30, 100, 100]) * MS;
+        Plan {
+            seed,
+            broken,
+            voters,
+            changes,
+            tick,
+            chaos: (60 + rng.below(80)) * tick,
+            faults,
+            fault_every: pick(rng, &[5, 10, 20]) * tick,
+            delay_min: pick(rng, &[50, 300, 2_000]),
+            delay_spread: pick(rng, &[500, 5_000, 20_000]),
+            loss_permille: pick(rng, &[0, 0, 5, 40]),
+            duplicate_permille: pick(rng, &[0, 0, 20]),
+            reorder: rng.below(2) == 0,
+            wal_delay: pick(rng, &[500, 4_000, 15_000]),
+            store_delay: pick(rng, &[5_000, 40_000, 120_000]),
+            freeze_every: pick(rng, &[60, 200, 500]) * MS,
+            freeze_bytes: pick(rng, &[2_000, 20_000, 1 << 20]),
+            segment_bytes: 4_096 << rng.below(4),
+            log_cache_entries: pick(rng, &[3, 20, 100, 5_000]),
+            apply_at_once: 1 + rng.below(20) as usize,
+            hub: HubOptions {
+                queue_bytes: pick(rng, &[500, 5_000, 1 << 20]),
+                queue_events: pick(rng, &[3, 20, 4_096]),
+                batch_revisions: 1 + rng.below(20) as i64,
+                seed,
+                ..HubOptions::default()
+            },
+            checkpoint_ms: (rng.below(2) == 0).then_some(400),
+            clients: 2 + rng.below(5) as usize,
+            think: pick(rng, &[10, 40, 120]) * MS,
+        }
+    }
+
+    /// One voter without network, for the tests that enumerate.
+    pub fn single(seed: u64, broken: Broken) -> Plan {
+        let plan = Plan::draw(seed, broken);
+        Plan {
+            voters: 1,
+            changes: false,
+            tick: 100 * MS,
+            chaos: 500 * MS,
+            faults: Vec::new(),
+            think: 5 * MS,
+            ..plan
+        }
+    }
+
+    pub fn election(&self) -> u64 {
+        ELECTION_TICKS * self.tick
+    }
+}

@@ -1,0 +1,21 @@
+//! TLS on every listener, judged by real clients: etcdctl, HTTP over TLS, gRPC over TLS.
+
+#[path = "tls/auto.rs"]
+mod auto;
+#[path = "tls/client.rs"]
+mod client;
+mod common;
+#[path = "tls/files.rs"]
+mod files;
+#[path = "tls/flags.rs"]
+mod flags;
+#[path = "tls/plaintext.rs"]
+mod plaintext;
+#[path = "tls/refused.rs"]
+mod refused;
+#[path = "tls/rotation.rs"]
+mod rotation;
+#[path = "tls/serving.rs"]
+mod serving;
+#[path = "tls/versions.rs"]
+mod versions;
