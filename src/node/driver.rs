@@ -227,7 +227,14 @@ impl Loop {
                 send(reply, Ok(renewal));
             }
             NodeInput::LeaseRemaining { id, reply } => {
-                send(reply, Ok(self.driver.clock.remaining(id, now)));
+                // Before the timers run "unknown" would be a lie.
+                send(
+                    reply,
+                    match self.driver.clock.leads() {
+                        Some(_) => Ok(self.driver.clock.remaining(id, now)),
+                        None => Err(Refused::NotLeader),
+                    },
+                );
             }
             NodeInput::LeaseOrder { reply } => send(reply, Ok(self.driver.clock.ordered())),
             NodeInput::OwnFailed { id } => {
