@@ -6,7 +6,7 @@
 
 use crate::finding::Finding;
 use crate::judge::{Outcome, nanos};
-use crate::stats::{PASS_DESIGN_FLOOR, Percentiles, Summary};
+use crate::stats::{ALPHA, PASS_DESIGN_FLOOR, Percentiles, Summary};
 use crate::verdict::{self, Measured, Verdict};
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ impl Syncs {
             design_effect: PASS_DESIGN_FLOOR,
             fraction_low: 0.0,
             fraction_high: 1.0,
+            alpha: ALPHA,
         }
     }
 
@@ -110,6 +111,10 @@ impl Syncs {
                 flushes: None,
                 durability: "unverified".into(),
                 busy_before: None,
+                flush_cost: None,
+                open_loop: None,
+                timeline: Vec::new(),
+                phases: Vec::new(),
             }),
             ..doubt.clone()
         };
