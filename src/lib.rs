@@ -18,12 +18,12 @@ pub mod watch;
 pub mod store;
 pub mod wal;
 
+pub mod edge;
 pub mod machine;
+
 pub mod peer;
 
 pub mod node;
 
 pub mod admin;
-pub mod edge;
-
 pub mod api;

@@ -5,12 +5,12 @@ use super::glue::{self, Health, Vars};
 use super::ports::Ports;
 use super::settle::Settle;
 use super::signals::Signals;
-use super::{gate, observe, places, service, text, tls};
+use super::{gate, observe, places, ports, service, text, tls};
 use assay::admin::{Access, Admin};
 use assay::api;
 use assay::config::{Config, LogOutput};
 use assay::disk::{Disk, OsDisk};
-use assay::edge::{self, Bound, Edge, NoRpc};
+use assay::edge::{self, Edge, NoRpc, Port};
 use assay::node::data_dir::DataDir;
 use assay::node::{self, Node, Progress};
 use assay::peer;
@@ -95,8 +95,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     for warning in config.tls.warnings(&config.listen) {
         tracing::warn!("{warning}");
     }
-    let refuse_tls = |error| Refusal::new(EXIT_CONFIGURATION, error);
-    let mut sides = tls::from_files(config).map_err(refuse_tls)?;
+    let mut sides = tls::from_files(config).map_err(|error| refused(&error))?;
     let ports = Ports::reserve(config).map_err(|error| refused(&error))?;
     if config.gate.mode != "off" {
         tracing::info!(
@@ -172,28 +171,26 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let mut ports = ports.listen(config).map_err(|error| refused(&error))?;
     let metrics_urls: Vec<String> =
         ports.metrics.iter().map(|bound| bound.url().to_string()).collect();
-    sides.secure(&mut ports.metrics);
-    let serve_metrics =
-        |bound: Vec<Bound>| edge.serve(bound, |_, _| NoRpc::routes(admin.metrics_routes()));
-    let (waiting, served): (Vec<_>, Vec<_>) =
-        ports.metrics.into_iter().partition(Bound::lacks_certificate);
-    serve_metrics(served);
+    let peer_service = peer::Service::default();
+    let serve_early = |ports: &mut ports::Open, sides: &tls::Sides| {
+        edge.serve(ports.take_ready(Port::Metrics, sides), |_, _| {
+            NoRpc::routes(admin.metrics_routes())
+        });
+        edge.serve(ports.take_ready(Port::Peer, sides), |_, _| edge::Routes {
+            rpc: Some(peer_service.server()),
+            http: admin.peer_routes(),
+        });
+    };
+    serve_early(&mut ports, &sides);
 
     let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io.clone()));
     let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
-    tls::add_self_signed(&mut sides, config, &*disk).map_err(refuse_tls)?;
-    let mut waiting = waiting;
-    for bound in [&mut waiting, &mut ports.clients, &mut ports.peers] {
-        sides.secure(bound);
-    }
-    serve_metrics(waiting);
-    let peer_service = peer::Service::default();
-    edge.serve(ports.peers, |_, _| edge::Routes {
-        rpc: Some(peer_service.server()),
-        http: admin.peer_routes(),
-    });
-    sides.follow_files(&edge.runtimes()[0]);
+    tls::add_self_signed(&mut sides, config, &*disk).map_err(|error| refused(&error))?;
+    serve_early(&mut ports, &sides);
+    sides.follow_files(&first);
+    let dialer = peer::Dialer::new(sides.peer.clone());
+    let clients = ports.take_ready(Port::Client, &sides);
     // Ignored only if it was set before, which cannot be.
     let _ = in_use.set(sides);
     if let Err(error) = bench_disk::gate::adopt(&decision, &config.paths.data_dir) {
@@ -202,7 +199,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let joined = match dir.format {
         Some(_) => None,
         None => first
-            .block_on(node::join(config))
+            .block_on(node::join(config, &dialer))
             .map_err(|error| Refusal::new(error.exit_code(), error))?,
     };
     let parts = node::Parts {
@@ -213,6 +210,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         dir,
         network: edge.runtimes().to_vec(),
         peer_stats,
+        dialer,
         joined,
     };
     let mut node =
@@ -248,7 +246,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     }
     progress.enter("serve");
     let api = api::node_service(&node.handle, Arc::new(observe::Calls(rpc)));
-    edge.serve(ports.clients, |_, _| edge::Routes {
+    edge.serve(clients, |_, _| edge::Routes {
         rpc: Some(api.clone()),
         http: admin.client_routes(Default::default()),
     });

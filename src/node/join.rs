@@ -92,14 +92,14 @@ impl JoinError {
 ///
 /// # Errors
 /// [`JoinError`] says what to do.
-pub async fn join(config: &Config) -> Result<Option<Joined>, JoinError> {
+pub async fn join(config: &Config, dialer: &peer::Dialer) -> Result<Option<Joined>, JoinError> {
     let mut urls = Vec::new();
     for (name, listed) in &config.bootstrap.members {
         if *name != config.name {
             urls.extend(listed.texts());
         }
     }
-    let found = ask_all(urls).await;
+    let found = ask_all(urls, dialer).await;
     if config.bootstrap.existing {
         let found = found.map_err(|errors| JoinError::Nobody(errors.join("; ")))?;
         return existing(config, found).map(Some);
@@ -111,10 +111,11 @@ pub async fn join(config: &Config) -> Result<Option<Joined>, JoinError> {
 }
 
 /// Asks everybody at once; the first answer counts.
-async fn ask_all(urls: Vec<String>) -> Result<Found, Vec<String>> {
+async fn ask_all(urls: Vec<String>, dialer: &peer::Dialer) -> Result<Found, Vec<String>> {
     let mut asked = tokio::task::JoinSet::new();
     for url in urls {
-        asked.spawn(async move { peer::ask(&[url]).await });
+        let dialer = dialer.clone();
+        asked.spawn(async move { peer::ask(&dialer, &[url]).await });
     }
     let mut errors = Vec::new();
     while let Some(answer) = asked.join_next().await {

@@ -1,7 +1,7 @@
 //! The connection to one peer: made, watched, made again.
 
 use super::call::CallError;
-use super::dial;
+use super::dial::{Dialer, whole};
 use super::identity::Identity;
 use super::queue::Queue;
 use super::{Address, Local};
@@ -47,9 +47,12 @@ pub(super) struct Link {
     queue: Arc<Queue>,
     numbers: Arc<PeerNumbers>,
     local: Arc<dyn Local>,
+    dialer: Dialer,
     /// Process clock plus 1 when the present connection came up; 0: there is none.
     since: AtomicU64,
-    channel: Mutex<Option<Channel>>,
+    /// Of the present connection, with its URL.
+    channel: Mutex<Option<(Channel, String)>>,
+    runtime: Handle,
     task: Mutex<Option<AbortHandle>>,
 }
 
@@ -62,6 +65,7 @@ impl Link {
         address: Address,
         local: Arc<dyn Local>,
         numbers: Arc<PeerNumbers>,
+        dialer: Dialer,
     ) -> Arc<Link> {
         let link = Arc::new(Link {
             own,
@@ -70,8 +74,10 @@ impl Link {
             queue: Arc::default(),
             numbers,
             local,
+            dialer,
             since: AtomicU64::new(0),
             channel: Mutex::default(),
+            runtime: runtime.clone(),
             task: Mutex::default(),
         });
         let task = runtime.spawn(link.clone().keep());
@@ -83,7 +89,24 @@ impl Link {
         &self.address.urls
     }
 
-    fn hello(&self) -> pb::Identity {
+    /// URL of the present connection.
+    pub(super) fn connected_to(&self) -> Option<String> {
+        self.channel.lock().as_ref().map(|(_, url)| url.clone())
+    }
+
+    pub(super) fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    pub(super) fn numbers(&self) -> &Arc<PeerNumbers> {
+        &self.numbers
+    }
+
+    pub(super) fn hello(&self) -> pb::Identity {
         self.own.to(self.address.id, self.own_urls.read().clone())
     }
 
@@ -113,7 +136,8 @@ impl Link {
         &self,
         what: pb::call_request::What,
     ) -> Result<pb::CallResponse, CallError> {
-        let channel = self.channel.lock().clone().ok_or(CallError::NotConnected)?;
+        let channel = self.channel.lock().clone();
+        let (channel, _) = channel.ok_or(CallError::NotConnected)?;
         let mut client = PeerClient::new(channel).max_decoding_message_size(ANSWER_MAX_BYTES);
         let identity = Some(self.hello());
         let answer = client.call(pb::CallRequest { identity, what: Some(what) }).await;
@@ -176,7 +200,8 @@ impl Link {
 
     /// One connection from its beginning to its end.
     async fn connection(&self, url: &str) -> Result<std::convert::Infallible, Broken> {
-        let channel = dial::channel(url).await.map_err(|error| Broken::Lost(error.to_string()))?;
+        let channel = self.dialer.channel(url).await;
+        let channel = channel.map_err(|error| Broken::Lost(error.to_string()))?;
         let outgoing = self.queue.open(self.hello(), self.numbers.clone());
         let mut client = PeerClient::new(channel.clone())
             .max_decoding_message_size(ANSWER_MAX_BYTES)
@@ -194,7 +219,7 @@ impl Link {
                 self.address.id
             )));
         }
-        *self.channel.lock() = Some(channel);
+        *self.channel.lock() = Some((channel, url.to_owned()));
         self.since.store(clock::now_ns() + 1, Relaxed);
         self.numbers.active.store(1, Relaxed);
         tracing::info!(peer = format!("{who:x}"), url, "connected to a peer");
@@ -241,7 +266,8 @@ impl Link {
                 self.local.we_are_removed();
                 Broken::Refused(status.message().to_owned())
             }
-            _ => Broken::Lost(status.message().to_owned()),
+            // With TLS 1.3 a member refuses our certificate after the handshake: the cause says so.
+            _ => Broken::Lost(whole(status)),
         }
     }
 }

@@ -57,9 +57,9 @@ impl Syncs {
             runs: exceeded,
             longest_burst: 0,
             design_effect: PASS_DESIGN_FLOOR,
+            alpha: ALPHA,
             fraction_low: 0.0,
             fraction_high: 1.0,
-            alpha: ALPHA,
         }
     }
 
@@ -111,6 +111,9 @@ impl Syncs {
                 flushes: None,
                 durability: "unverified".into(),
                 busy_before: None,
+                sync: None,
+                write: None,
+                course: Vec::new(),
                 flush_cost: None,
                 open_loop: None,
                 timeline: Vec::new(),

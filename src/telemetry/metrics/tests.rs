@@ -19,6 +19,17 @@ impl StateSource for Fixed {
                 ..NodeSample::default()
             }),
             connections: vec![("client", 3)],
+            certificates: vec![CertificateSample {
+                listener: "client",
+                cert: "server",
+                issued: 1,
+                expires: 2,
+            }],
+            tls_files_rejected: vec![("client", true)],
+            drift: Some(DriftSample {
+                p99_seconds: Some(0.003),
+                against: [("verdict", true), ("limit", false)],
+            }),
             ..StateSample::default()
         }
     }
