@@ -76,7 +76,8 @@ impl Node {
     ) -> Result<Node, End> {
         let dyn_disk: Arc<dyn Disk> = Arc::new(disk.clone());
         dyn_disk.create_dir(Path::new(snapshot::DIR)).map_err(|e| fault("directory", &e))?;
-        snapshot::sweep(disk).map_err(|e| fault("staged snapshot", &e))?;
+        store::sweep(disk, Path::new(snapshot::STORE), None)
+            .map_err(|e| fault("staged snapshot", &e))?;
         let (mut wal, recovered) = open_log(&dyn_disk, plan, id, birth, boot)?;
         let (writer, shared, loaded) =
             store::open(dyn_disk, Path::new(snapshot::STORE), &store_options())
@@ -139,11 +140,11 @@ impl Node {
             shared,
             apply_queue: VecDeque::new(),
             applied: applied.0,
-            confs: [(applied.0, conf)].into(),
             // A compaction that a crash interrupted goes on.
             compacting: true,
             lease_changes: Vec::new(),
-            writer,
+            writer: Some(writer),
+            retired: Vec::new(),
             store_queue: VecDeque::new(),
             store_busy: false,
             frozen: applied,

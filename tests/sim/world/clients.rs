@@ -109,9 +109,24 @@ impl World {
         node: &mut Node,
         request: InternalRaftRequest,
     ) -> u64 {
+        self.propose_in(at, node, request, None)
+    }
+
+    /// Proposes something; with a term, only as the leader of that term.
+    pub(super) fn propose_in(
+        &mut self,
+        at: usize,
+        node: &mut Node,
+        request: InternalRaftRequest,
+        term: Option<u64>,
+    ) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
-        node.inputs.push(Input::Propose { token: Token(id), data: workload::encode(request, id) });
+        let (token, data) = (Token(id), workload::encode(request, id));
+        node.inputs.push(match term.filter(|_| self.plan.broken != Broken::RevokeForwarded) {
+            Some(term) => Input::ProposeInTerm { token, data, term },
+            None => Input::Propose { token, data },
+        });
         self.wake_node(at, node);
         id
     }

@@ -52,7 +52,6 @@ impl World {
                 self.turn_in(at, delay, Turn::Deadline);
                 node.freeze();
                 self.wake_store(at, node);
-                node.forget_staged()?;
             }
             Turn::Store => {
                 node.queued.remove("store");
@@ -246,13 +245,15 @@ impl World {
     fn expire(&mut self, at: usize, node: &mut Node) {
         let now = self.lease_ms(at);
         for expired in node.clock.expired(now, 16) {
-            let id = self.propose(at, node, workload::revoke(expired.id));
+            let revoke = workload::revoke(expired.id);
+            let id = self.propose_in(at, node, revoke, Some(expired.term));
             let life = self.members[at].life;
             self.expiring.insert(id, (at, life, expired.id));
         }
         let checkpoints = node.clock.checkpoints(now);
         if !checkpoints.is_empty() {
-            self.propose(at, node, workload::checkpoint(&checkpoints));
+            let term = node.clock.leads();
+            self.propose_in(at, node, workload::checkpoint(&checkpoints), term);
         }
     }
 
