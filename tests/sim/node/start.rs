@@ -119,7 +119,8 @@ impl Node {
                 .map_err(|e| fault("log reset", &e))?;
             let HardState { term, vote, .. } = new.hard_state;
             durable = Durable { term, vote, last: new.base.0 };
-            oracle.raft.reset(id, new.base);
+            // A log of somebody else, or one that a snapshot overtook, may go; confirmed entries may not.
+            oracle.raft.dropped(id, new.base)?;
         }
         core.campaign();
         let clock = lease::Clock::new(clock(plan), machine.lease_records());

@@ -78,6 +78,12 @@ impl World {
             self.push(20 * MS, Event::Client(client));
             return Ok(());
         }
+        if let Some(data) = self.smuggled.take() {
+            self.with_node(at, |_, node| {
+                node.inputs.push(Input::Propose { token: Token(0), data });
+                Ok(())
+            })?;
+        }
         let kind = self.client_rng.below(100);
         self.with_node(at, |world, node| match kind {
             0..45 => {
@@ -314,8 +320,7 @@ impl World {
         self.oracle.refused(token.0)?;
         if self.plan.broken == Broken::RefusedButProposed {
             let request = workload::write_register(0, Action::Put(token.0));
-            let data = workload::encode(request, token.0);
-            node.inputs.push(Input::Propose { token: Token(0), data });
+            self.smuggled = Some(workload::encode(request, token.0));
         }
         // It had no effect, so it is no part of any history.
         if let Some(under_way) = &mut self.clients[client].under_way {

@@ -100,7 +100,7 @@ impl World {
         node.wal_busy = false;
         node.durable = done.durable;
         self.trace(at, "wal", done.durable.last);
-        self.oracle.raft.synced(node.id, done.durable)?;
+        self.oracle.raft.synced(node.id, done.batch, done.durable)?;
         if let Some(batch) = done.batch
             && self.plan.broken != Broken::AckBeforeSync
         {
@@ -158,7 +158,7 @@ impl World {
             }
             Effect::Persist(batch) => {
                 self.trace(at, "persist", batch.number);
-                self.oracle.raft.writes(node.id, &batch.entries)?;
+                self.oracle.raft.writes(node.id, batch.number, &batch.entries)?;
                 if self.plan.broken == Broken::AckBeforeSync {
                     node.inputs.push(Input::Persisted { batch: batch.number });
                 }
