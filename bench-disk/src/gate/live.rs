@@ -115,6 +115,9 @@ impl Syncs {
                 open_loop: None,
                 timeline: Vec::new(),
                 phases: Vec::new(),
+                sync: None,
+                write: None,
+                course: Vec::new(),
             }),
             ..doubt.clone()
         };
