@@ -95,6 +95,9 @@ table! {
     "rotating-disk": "a rotating disk",
         "One turn at 7200 rpm takes 8.3 ms, and a sync that really reaches the platter needs about one. Such a disk is at the 10 ms limit even when idle, or it answers from a volatile cache.",
         "Use an SSD for the log at least (--wal-dir). The gate's strict mode refuses rotating disks.";
+    "settled-live": "the running node's own syncs settled the question",
+        "The node started in doubt, because its probe had proven neither PASS nor FAIL. Since then enough of the node's own log syncs were seen to decide by the same rule.",
+        "Nothing needs to be done after a PASS. After a FAIL treat the disk as one that failed a probe; the node goes on running and its alerts tell.";
     "stacked-file-system": "a container's layer or another stacked file system",
         "What is written to an overlay lives in the container's own layer: it is deleted with the container, and its syncs have another cost than those of the volume that you meant to use.",
         "Mount a volume at this path (a hostPath, a local persistent volume, docker run -v) and run again.";
