@@ -4,6 +4,7 @@ mod compare;
 mod measuring;
 mod powercut;
 mod run;
+mod say;
 mod signals;
 mod sweep;
 mod terminal;

@@ -2,6 +2,7 @@
 
 use crate::cli::exit;
 use crate::cli::run::Failure;
+use crate::cli::say::say;
 use bench_disk::compare::{self, CompareError, LEAST};
 use clap::Args;
 use std::path::PathBuf;
@@ -26,9 +27,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     }
     let nodes = compare::compare(results).map_err(usage)?;
     if arguments.json {
-        println!("{}", serde_json::json!({"schema": 1, "nodes": nodes}));
+        say(&format!("{}\n", serde_json::json!({"schema": 1, "nodes": nodes})))?;
     } else {
-        print!("{}", compare::render(&nodes));
+        say(&compare::render(&nodes))?;
     }
     Ok(if nodes.iter().any(|node| node.odd) { exit::FAIL } else { exit::PASS })
 }

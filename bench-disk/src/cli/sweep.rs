@@ -1,13 +1,14 @@
 //! `bench-disk sweep`: curves over sizes, committers and ways to get space.
 
 use crate::cli::run::Failure;
+use crate::cli::say::say;
 use crate::cli::{exit, signals};
 use bench_disk::env::Environment;
 use bench_disk::identity::Identity;
 use bench_disk::lock::{self, RunDir};
 use bench_disk::sweep;
 use clap::Args;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -49,7 +50,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let time = Duration::from_millis(arguments.point_ms);
     let result = sweep::sweep(&environment, time, &signals::INTERRUPTED, &mut |done, all| {
         if terminal {
-            eprint!("\r{done} of {all} {}", if done == all { "\n" } else { "" });
+            let end = if done == all { "\n" } else { "" };
+            let _ = write!(std::io::stderr(), "\r{done} of {all} {end}");
         }
     })?;
     if arguments.json {
@@ -57,9 +59,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
             what: "JSON".into(),
             source: std::io::Error::other(error),
         })?;
-        println!("{text}");
+        say(&format!("{text}\n"))?;
     } else {
-        print!("{}", result.render());
+        say(&result.render())?;
     }
     Ok(exit::PASS)
 }
