@@ -33,6 +33,7 @@ pub use key_index::{Charge, KeyIndex, Live, Put as IndexPut, SharedIndex};
 pub use key_range::{End, KeyRange};
 pub use range::{Filters, RangeQuery, RangeResult, Sort, SortTarget, key_only_row, range};
 pub use revision::Revision;
+pub(crate) use rows::Parts;
 pub use rows::{KeyValue, Rows, RowsError};
 pub use txn::{
     Compare, CompareOp, Delete, KvError, Op, OpAnswer, Put, Test, Txn, TxnAnswer, evaluate,

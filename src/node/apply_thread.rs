@@ -14,9 +14,10 @@ use super::input::{
 use super::lane::{Lane, Taker, Turns};
 use super::local::addresses;
 use super::watch_thread::WatchLane;
-use crate::consensus::{Committed, EntryKind};
+use crate::consensus::{Committed, EntryKind, SnapshotMeta};
 use crate::machine::{self, Machine};
 use crate::peer::Local;
+use crate::store::Swapped;
 use crate::telemetry::clock;
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::telemetry::stage::Stage;
@@ -63,6 +64,8 @@ struct Loop {
     commits: Vec<BarrierReply>,
     commit_wanted: bool,
     store_busy: bool,
+    /// The snapshot that the store thread is putting in place.
+    installing: Option<SnapshotMeta>,
     compacting: bool,
     compaction_due_ns: u64,
     /// The compaction that runs: when it began, and what its steps took, ns.
@@ -87,6 +90,7 @@ impl ApplyThread {
             commits: Vec::new(),
             commit_wanted: false,
             store_busy: false,
+            installing: None,
             // An unfinished compaction of the last run goes on.
             compacting: true,
             compaction_due_ns: 0,
@@ -204,6 +208,12 @@ impl Loop {
                     self.hashing = false;
                 }
                 ApplyInput::StoreIdle => self.store_busy = false,
+                ApplyInput::Install(meta) => {
+                    // What is open is in the snapshot too, and must not be written behind it.
+                    self.thread.store.push(StoreInput::Swap { at: (meta.index, meta.term) });
+                    self.installing = Some(meta);
+                }
+                ApplyInput::Swapped(swapped) => self.install(*swapped),
                 ApplyInput::Stop => stop = true,
             }
         }
@@ -244,6 +254,35 @@ impl Loop {
         if !quiet {
             self.thread.node.wake();
         }
+    }
+
+    /// The store's file is exchanged: the machine is rebuilt from it and everybody is told.
+    fn install(&mut self, swapped: Swapped) {
+        let Some(meta) = self.installing.take() else { return };
+        let began = clock::now_ns();
+        if let Err(error) = self.thread.machine.install(swapped, &mut |_, _| {}) {
+            fatal::stop("snapshot", &error);
+        }
+        let (applied, _) = self.thread.machine.applied();
+        assert_eq!(applied, meta.index, "the staged file is not the snapshot that was asked for");
+        self.store_busy = false;
+        (self.hashing, self.compaction) = (false, None);
+        self.opened_ns = None;
+        self.compacting = true;
+        let m = &self.thread.metrics;
+        m.applied.store(applied, Relaxed);
+        m.durable.store(applied, Relaxed);
+        m.committed.fetch_max(applied, Relaxed);
+        // Watchers read what they missed from the new file, or learn that it is compacted.
+        self.thread.watch.skipped(self.thread.inner.reader.revision());
+        self.thread.members_changed();
+        tracing::info!(
+            index = applied,
+            took_ms = (clock::now_ns() - began) / 1_000_000,
+            "installed a snapshot"
+        );
+        let leases = self.thread.machine.lease_records();
+        self.thread.node.push(NodeInput::Installed { meta, leases });
     }
 
     fn apply(&mut self, committed: &Committed) -> machine::Outcome {
@@ -359,6 +398,9 @@ impl Loop {
 
     /// Hands the open batch to the store thread when its time has come and that thread is free.
     fn freeze(&mut self, now: u64, stop: bool) {
+        if self.installing.is_some() {
+            return;
+        }
         let bytes = self.thread.machine.open_bytes();
         let due = self
             .opened_ns

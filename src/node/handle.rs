@@ -4,6 +4,7 @@ use super::answers;
 use super::input::{ApplyInput, NodeInput, Proposal, Reply};
 use super::lane::{Lane, Taker};
 use super::local::NodeLocal;
+use super::snapshot_in::SnapshotIn;
 use crate::config::{Limits, Membership, Timing};
 use crate::lease::Renewal;
 use crate::machine::{self, Answer, AnswerError, Reader};
@@ -18,7 +19,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Requests that may wait for the node thread: enough for a burst of every client of a control
 /// plane, few enough that waiting for all of them ends within a request timeout.
@@ -165,6 +166,7 @@ pub(super) struct Inner {
     pub(super) phase: AtomicU8,
     pub(super) stopping: watch::Sender<bool>,
     pub(super) peers: Peers,
+    pub(super) snapshots_in: mpsc::Sender<SnapshotIn>,
     /// Messages of peers that wait for the node thread.
     pub(super) wires: AtomicUsize,
     /// Whether this member has no vote, as applied.

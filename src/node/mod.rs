@@ -29,6 +29,8 @@ mod parked;
 mod progress;
 mod ready;
 mod remote;
+mod snapshot_in;
+mod snapshot_out;
 mod space;
 mod start;
 mod store_thread;

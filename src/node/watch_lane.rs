@@ -74,7 +74,13 @@ impl WatchLane {
             self.inputs.push(WatchInput::Batch(batch));
             return;
         }
-        self.noted.fetch_max(batch.revision, SeqCst);
+        self.skipped(batch.revision);
+    }
+
+    /// Everything up to this revision happened, and its events are not handed over: watchers read
+    /// them from history.
+    pub fn skipped(&self, revision: i64) {
+        self.noted.fetch_max(revision, SeqCst);
         // A stream that was opened meanwhile may have been served already with an older note. (If
         // this look does not see it, its first request comes after the note.)
         if self.streams.load(SeqCst) > 0 && !self.looking.swap(true, SeqCst) {

@@ -70,6 +70,7 @@ pub struct NodeSampler {
     began: Option<Instant>,
     pulse: Arc<Pulse>,
     queue: RunQueue,
+    wrote: Option<Duration>,
     // Last: their threads end after nothing else is left to write.
     companion: Option<Companion>,
     neighbours: Vec<Neighbour>,
@@ -111,6 +112,7 @@ impl NodeSampler {
             began: None,
             pulse,
             queue: RunQueue::of_this_thread(),
+            wrote: None,
             companion,
             neighbours,
         })
@@ -151,6 +153,7 @@ impl NodeSampler {
 
     /// A full segment: the node syncs the directory after it took the next one into use.
     fn change_segment(&mut self) -> Result<Timed, ProbeError> {
+        self.wrote = None;
         self.segments.change()?;
         self.timed(|| self.segments.sync_directory())
     }
@@ -162,7 +165,9 @@ impl NodeSampler {
         self.segments.position += size as u64;
         let path = &self.segments.current.path;
         let file = &self.segments.current.file;
+        let start = Instant::now();
         file.write_all_at(bytes, position).map_err(ProbeError::io("write a file in", path))?;
+        self.wrote = Some(start.elapsed());
         self.pulse.bytes.fetch_add(size as u64, Ordering::Relaxed);
         self.timed(|| file.sync_data().map_err(ProbeError::io("sync a file in", path)))
     }
@@ -184,5 +189,9 @@ impl Sampler for NodeSampler {
             finished: timed.end.duration_since(began),
             bytes_written: self.pulse.bytes.load(Ordering::Relaxed),
         })
+    }
+
+    fn last_write(&self) -> Option<Duration> {
+        self.wrote
     }
 }
