@@ -74,7 +74,7 @@ meet (default /run/bench-disk); NO_COLOR switches colour off.";
 #[derive(Subcommand)]
 enum Command {
     /// Measure a directory's disk and say PASS, FAIL or INCONCLUSIVE.
-    Run(run::Arguments),
+    Run(Box<run::Arguments>),
     /// Show what lies under a directory and what each part of it means; writes nothing.
     Inspect(inspect::Arguments),
     /// Say whether a stored verdict holds for this device now, and if not, why.

@@ -171,8 +171,8 @@ pub fn render(nodes: &[Node]) -> String {
     let ms = |ns: u64| millis(Duration::from_nanos(ns));
     let _ = writeln!(
         out,
-        "{:<24} {:>10} {:>10} {:>10} {:>7}  {}",
-        "node", "p50", "p99", "p99.9", "ratio", "answer"
+        "{:<24} {:>10} {:>10} {:>10} {:>7}  answer",
+        "node", "p50", "p99", "p99.9", "ratio"
     );
     for node in nodes {
         let name = node.file.file_name().map(|name| name.to_string_lossy().into_owned());
