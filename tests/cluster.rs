@@ -9,3 +9,5 @@ mod basics;
 mod faults;
 #[path = "cluster/members.rs"]
 mod members;
+#[path = "cluster/snapshots.rs"]
+mod snapshots;

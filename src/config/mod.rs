@@ -171,6 +171,8 @@ pub struct Limits {
     pub memory_budget: u64,
     /// `--compaction-batch-limit`
     pub compaction_batch: usize,
+    /// `--snapshot-catchup-entries`: entries kept in memory for followers that lag behind.
+    pub catchup_entries: u64,
 }
 
 impl Limits {

@@ -355,6 +355,7 @@ fn limits(read: &Reader<'_>) -> Result<Limits, ConfigError> {
         keepalive_timeout: read.duration("grpc-keepalive-timeout")?,
         min_free_bytes: read.within("min-free-bytes", 0, i64::MAX as u64)?,
         memory_budget: memory_budget(read)?,
+        catchup_entries: read.within("snapshot-catchup-entries", 1, u64::from(u32::MAX))?,
         compaction_batch: if batch == 0 { 1000 } else { batch },
     })
 }

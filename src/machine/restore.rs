@@ -5,11 +5,10 @@ use super::published::Published;
 use super::{Alarm, Downgrade, Machine, MachineOptions, Sizes};
 use super::{alarms::Alarms, auth::Auth, members::Members};
 use crate::lease;
-use crate::mvcc::{
-    Charge, FIRST_REVISION, KeyIndex, KeyValue, NEVER_COMPACTED, Revision, Rows, RowsError,
-};
+use crate::mvcc::{Charge, FIRST_REVISION, KeyIndex, NEVER_COMPACTED, Parts, Revision, RowsError};
 use crate::store::{
-    Batch, Loaded, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Shared, Table, row_footprint,
+    Batch, Loaded, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Shared, Swapped, Table,
+    row_footprint,
 };
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -109,6 +108,45 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Takes over the state of a store file that was exchanged, as if restored from it, and makes
+    /// it visible to the readers that exist. The state may only go forward: everything that a
+    /// reader saw is in it, or compacted.
+    ///
+    /// # Errors
+    /// See [`MachineError`]; the node stops.
+    pub fn install(
+        &mut self,
+        swapped: Swapped,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), MachineError> {
+        let (loaded, rows, exchange) = swapped.into_parts();
+        let fresh = Self::restore(loaded, rows, self.options, progress)?;
+        // In this order: whoever chooses revisions by the new index finds their rows in the old
+        // view or, above it, in the new one; whoever reads at a revision that is gone is told by
+        // the index and tries again.
+        std::mem::swap(&mut *self.index.write(), &mut *fresh.index.write());
+        std::mem::swap(&mut *self.leases.write(), &mut *fresh.leases.write());
+        exchange.publish(&self.store);
+        self.applied = fresh.applied;
+        self.revision = fresh.revision;
+        self.compacted = fresh.compacted;
+        self.members = fresh.members;
+        self.alarms = fresh.alarms;
+        self.cluster_version = fresh.cluster_version;
+        self.downgrade = fresh.downgrade;
+        self.auth = fresh.auth;
+        self.sizes = fresh.sizes;
+        self.history = fresh.history;
+        self.batch = fresh.batch;
+        self.taken = fresh.taken;
+        self.tables_changed = true;
+        self.published.set_finished(fresh.published.finished());
+        self.publish();
+        Ok(())
+    }
+}
+
 /// The small tables while they are read.
 #[derive(Default)]
 struct Small {
@@ -173,18 +211,20 @@ impl Rebuild {
     ) -> Result<(), MachineError> {
         let total = self.newest.max(0) as u64;
         let mut rows = 0;
-        store.scan(0, i64::MAX, &mut |revision, tombstone, row| {
+        // Nothing is pending at a start: the durable view has all.
+        let mut take = |revision: Revision, tombstone, row: &[u8]| {
             rows += 1;
             if rows % PROGRESS_ROWS == 0 {
                 progress(revision.main as u64, total);
             }
             if self.row(revision, tombstone, row) {
-                ControlFlow::Continue(())
-            } else {
-                self.damaged = Some(revision);
-                ControlFlow::Break(())
+                return ControlFlow::Continue(());
             }
-        })?;
+            self.damaged = Some(revision);
+            ControlFlow::Break(())
+        };
+        let scanned = store.view().scan_borrowed(Revision::default(), i64::MAX, &mut take);
+        let _: ControlFlow<()> = scanned.map_err(|error| RowsError::Fault(error.to_string()))?;
         if let Some(revision) = self.damaged {
             let key = Bytes::copy_from_slice(&revision.to_bytes());
             return Err(MachineError::Damaged { table: "key", key });
@@ -194,14 +234,14 @@ impl Rebuild {
     }
 
     /// Takes in one row; false if it is damaged.
-    fn row(&mut self, revision: Revision, tombstone: bool, row: Bytes) -> bool {
+    fn row(&mut self, revision: Revision, tombstone: bool, row: &[u8]) -> bool {
         let charge = Charge::new(row_footprint(row.len()));
-        let Ok(kv) = KeyValue::decode(row) else { return false };
-        if kv.key.is_empty() || (!tombstone && kv.mod_revision != revision.main) {
+        let Some(kv) = Parts::decode(row) else { return false };
+        if kv.key.is_empty() || (!tombstone && kv.modified != revision.main) {
             return false;
         }
-        let live = (!tombstone).then_some((kv.create_revision, kv.version));
-        let superseded = self.index.restore(&kv.key, revision, live, charge);
+        let live = (!tombstone).then_some((kv.create, kv.version));
+        let superseded = self.index.restore(kv.key, revision, live, charge);
         if let Some(superseded) = superseded {
             self.sizes.in_use_bytes -= superseded.bytes();
             self.sizes.keys -= 1;
@@ -212,8 +252,8 @@ impl Rebuild {
             self.sizes.keys += 1;
         }
         // A superseded row may name a lease that was revoked later: then the key has none.
-        if tombstone || self.leases.put(&kv.key, kv.lease).is_err() {
-            self.leases.delete(&kv.key);
+        if tombstone || self.leases.put(kv.key, kv.lease).is_err() {
+            self.leases.delete(kv.key);
         }
         self.newest = self.newest.max(revision.main);
         true

@@ -45,7 +45,14 @@ impl Ports {
             ("listen-metrics-urls", &listen.metrics, Port::Metrics),
         ] {
             for spec in glue::specs(flag, urls, port, listen.reuse_port) {
-                optional(config, port, edge::reserve(&spec, &mut taken))?;
+                let mut shared = false;
+                for reserved in &mut taken {
+                    shared = shared || reserved.share(&spec)?;
+                }
+                if shared {
+                    continue;
+                }
+                taken.extend(optional(config, port, edge::reserve(&spec, &taken))?);
             }
         }
         Ok(Self(taken))

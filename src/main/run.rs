@@ -3,6 +3,7 @@
 use super::drift::DiskDrift;
 use super::glue::{self, Health, Vars};
 use super::ports::Ports;
+use super::settle::Settle;
 use super::signals::Signals;
 use super::{gate, observe, places, ports, service, text, tls};
 use assay::admin::{Access, Admin};
@@ -15,10 +16,11 @@ use assay::node::{self, Node, Progress};
 use assay::peer;
 use assay::telemetry::io::IoStats;
 use assay::telemetry::logging;
-use assay::telemetry::metrics::{GateState, Metrics, Sources};
+use assay::telemetry::metrics::{GateReading, GateState, Metrics, Sources};
 use assay::telemetry::node_metrics::NodeMetrics;
 use assay::telemetry::peer_stats::PeerStats;
 use assay::telemetry::rpc::{ConnStats, RpcStats};
+use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -117,15 +119,18 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let io = Arc::new(IoStats::new());
     let node_metrics = Arc::new(NodeMetrics::default());
     let metrics = Arc::new(Metrics::new());
+    let reading = Arc::new(Mutex::new(GateReading {
+        state: decision.state.as_str(),
+        p99_seconds: decision.p99.map(|p99| p99.as_secs_f64()),
+    }));
     metrics.set_sources(Sources {
         io: io.clone(),
         node: node_metrics.clone(),
         rpc: rpc.clone(),
         conns,
         gate: GateState {
-            state: decision.state.as_str(),
+            reading: reading.clone(),
             states: bench_disk::gate::State::ALL.map(bench_disk::gate::State::as_str).to_vec(),
-            p99_seconds: decision.p99.map(|p99| p99.as_secs_f64()),
             limit_seconds: config.gate.p99.as_secs_f64(),
         },
         connection_limits: glue::connection_limits(fd_limit),
@@ -178,7 +183,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     };
     serve_early(&mut ports, &sides);
 
-    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io));
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io.clone()));
     let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
     tls::add_self_signed(&mut sides, config, &*disk).map_err(|error| refused(&error))?;
@@ -246,6 +251,8 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         http: admin.client_routes(Default::default()),
     });
     ready(config, &decision.summary, &node, &metrics_urls);
+    let data_dir = config.paths.data_dir.clone();
+    Settle { decision, limit: config.gate.p99, data_dir, io, reading }.start();
     first.block_on(signals.wait(&mut ended));
     stop(edge, node, &first);
     Ok(())

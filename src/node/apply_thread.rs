@@ -8,20 +8,23 @@ use super::convert;
 use super::counts;
 use super::fatal;
 use super::handle::{Done, End, Inner, Refused};
-use super::input::{ApplyInput, BarrierReply, Events, NodeInput, Stamps, StoreInput, Waiter};
+use super::input::{
+    ApplyInput, BarrierReply, Events, HashInput, NodeInput, Stamps, StoreInput, Waiter,
+};
 use super::lane::{Lane, Taker, Turns};
 use super::local::addresses;
 use super::watch_thread::WatchLane;
-use crate::consensus::{Committed, EntryKind};
+use crate::consensus::{Committed, EntryKind, SnapshotMeta};
 use crate::machine::{self, Machine};
 use crate::peer::Local;
+use crate::store::Swapped;
 use crate::telemetry::clock;
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::telemetry::stage::Stage;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Bytes of rows that freeze the open batch before its time: what the store thread writes within
 /// about a second on a middling disk.
@@ -32,6 +35,8 @@ const SWEEP_EVERY_NS: u64 = 1_000_000_000;
 /// the wake-ups that it saves cost a caller, and than the sync that the guest would be late for.
 const GUEST_COMMANDS_MAX: usize = 4;
 const GUEST_COMMAND_BYTES_MAX: usize = 16 << 10;
+/// Thousandths of a millisecond.
+const NS_PER_MICRO: u64 = 1_000;
 
 /// What the thread needs.
 pub(super) struct ApplyThread {
@@ -39,6 +44,7 @@ pub(super) struct ApplyThread {
     pub(super) queue: Arc<Lane<ApplyInput>>,
     pub(super) node: Arc<Lane<NodeInput>>,
     pub(super) store: Arc<Lane<StoreInput>>,
+    pub(super) hash: Arc<Lane<HashInput>>,
     pub(super) watch: Arc<WatchLane>,
     pub(super) answers: Answers,
     pub(super) inner: Arc<Inner>,
@@ -58,8 +64,14 @@ struct Loop {
     commits: Vec<BarrierReply>,
     commit_wanted: bool,
     store_busy: bool,
+    /// The snapshot that the store thread is putting in place.
+    installing: Option<SnapshotMeta>,
     compacting: bool,
     compaction_due_ns: u64,
+    /// The compaction that runs: when it began, and what its steps took, ns.
+    compaction: Option<(u64, u64)>,
+    /// Its hash is being made; it goes on after that.
+    hashing: bool,
     opened_ns: Option<u64>,
     swept_ns: u64,
     /// Term whose entries the core was last told to be applied.
@@ -78,9 +90,12 @@ impl ApplyThread {
             commits: Vec::new(),
             commit_wanted: false,
             store_busy: false,
+            installing: None,
             // An unfinished compaction of the last run goes on.
             compacting: true,
             compaction_due_ns: 0,
+            compaction: None,
+            hashing: false,
             opened_ns: None,
             swept_ns: 0,
             told_term: 0,
@@ -109,7 +124,7 @@ impl Turns<ApplyInput> for Loop {
             .opened_ns
             .filter(|_| !self.store_busy)
             .map(|opened| opened + self.thread.store_interval.as_nanos() as u64);
-        let compaction = self.compacting.then_some(self.compaction_due_ns);
+        let compaction = (self.compacting && !self.hashing).then_some(self.compaction_due_ns);
         freeze.into_iter().chain(compaction).min()
     }
 
@@ -188,7 +203,17 @@ impl Loop {
                     self.compactions.push((revision, reply));
                     self.compacting = true;
                 }
+                ApplyInput::Hashed { at, hash } => {
+                    self.thread.machine.compaction_hashed(at, hash);
+                    self.hashing = false;
+                }
                 ApplyInput::StoreIdle => self.store_busy = false,
+                ApplyInput::Install(meta) => {
+                    // What is open is in the snapshot too, and must not be written behind it.
+                    self.thread.store.push(StoreInput::Swap { at: (meta.index, meta.term) });
+                    self.installing = Some(meta);
+                }
+                ApplyInput::Swapped(swapped) => self.install(*swapped),
                 ApplyInput::Stop => stop = true,
             }
         }
@@ -229,6 +254,35 @@ impl Loop {
         if !quiet {
             self.thread.node.wake();
         }
+    }
+
+    /// The store's file is exchanged: the machine is rebuilt from it and everybody is told.
+    fn install(&mut self, swapped: Swapped) {
+        let Some(meta) = self.installing.take() else { return };
+        let began = clock::now_ns();
+        if let Err(error) = self.thread.machine.install(swapped, &mut |_, _| {}) {
+            fatal::stop("snapshot", &error);
+        }
+        let (applied, _) = self.thread.machine.applied();
+        assert_eq!(applied, meta.index, "the staged file is not the snapshot that was asked for");
+        self.store_busy = false;
+        (self.hashing, self.compaction) = (false, None);
+        self.opened_ns = None;
+        self.compacting = true;
+        let m = &self.thread.metrics;
+        m.applied.store(applied, Relaxed);
+        m.durable.store(applied, Relaxed);
+        m.committed.fetch_max(applied, Relaxed);
+        // Watchers read what they missed from the new file, or learn that it is compacted.
+        self.thread.watch.skipped(self.thread.inner.reader.revision());
+        self.thread.members_changed();
+        tracing::info!(
+            index = applied,
+            took_ms = (clock::now_ns() - began) / 1_000_000,
+            "installed a snapshot"
+        );
+        let leases = self.thread.machine.lease_records();
+        self.thread.node.push(NodeInput::Installed { meta, leases });
     }
 
     fn apply(&mut self, committed: &Committed) -> machine::Outcome {
@@ -304,10 +358,10 @@ impl Loop {
 
     /// A slice of a compaction, then a pause, so that applying is never held up by it.
     fn compact(&mut self, now: u64) {
-        if !self.compacting || now < self.compaction_due_ns {
+        if !self.compacting || self.hashing || now < self.compaction_due_ns {
             return;
         }
-        self.compacting = self.thread.machine.compaction_step();
+        self.compacting = self.compaction_step(now);
         self.compaction_due_ns = now + self.thread.compaction_pause.as_nanos() as u64;
         if !self.compacting && !self.compactions.is_empty() {
             // All rows are in the open batch: durable with the next commit.
@@ -316,8 +370,37 @@ impl Loop {
         }
     }
 
+    /// One step, and what it took. `now` is when it begins.
+    fn compaction_step(&mut self, now: u64) -> bool {
+        let Some(at) = self.thread.machine.compacting_at() else { return false };
+        if let Some(hash) = self.thread.machine.compaction_hash() {
+            self.compaction.get_or_insert((now, 0));
+            self.hashing = true;
+            self.thread.hash.push(HashInput::Make(hash));
+            return true;
+        }
+        let more = self.thread.machine.compaction_step();
+        let ended = clock::now_ns();
+        let (began, work) = self.compaction.unwrap_or((now, 0));
+        let (took, work) = (ended - now, work + (ended - now));
+        let seen = &self.thread.metrics.compactions;
+        seen.step.record_milli(took / NS_PER_MICRO);
+        self.compaction = Some((began, work));
+        if self.thread.machine.compacting_at() != Some(at) {
+            self.compaction = None;
+            seen.work.record_milli(work / NS_PER_MICRO);
+            seen.total.record_milli((ended - began) / NS_PER_MICRO);
+            let wall = clock::wall().duration_since(UNIX_EPOCH);
+            seen.last.store(wall.map_or(0, |since| since.as_secs()), Relaxed);
+        }
+        more
+    }
+
     /// Hands the open batch to the store thread when its time has come and that thread is free.
     fn freeze(&mut self, now: u64, stop: bool) {
+        if self.installing.is_some() {
+            return;
+        }
         let bytes = self.thread.machine.open_bytes();
         let due = self
             .opened_ns
@@ -329,6 +412,8 @@ impl Loop {
             self.opened_ns = None;
             self.commit_wanted = false;
             let replies = std::mem::take(&mut self.commits);
+            let dropped = batch.as_ref().map_or(0, |batch| batch.dropped.len() as u64);
+            self.thread.metrics.compactions.rows.fetch_add(dropped, Relaxed);
             if batch.is_some() || !replies.is_empty() {
                 self.thread.store.push(StoreInput::Commit { batch, replies });
             }

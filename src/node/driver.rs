@@ -12,8 +12,11 @@ use super::input::{
 use super::lane::{Lane, Taker, Turns};
 use super::leadership::Leadership;
 use super::parked::Parked;
+use super::snapshot_out::SnapshotOut;
 use super::wal_thread::weight;
-use crate::consensus::{Committed, Core, Effect, Input, Refusal, Token};
+use crate::consensus::{
+    Batch, Committed, Core, Effect, Input, Refusal, SnapshotMeta, Token, Wire, WireKind,
+};
 use crate::lease;
 use crate::machine::LeaseChange;
 use crate::proto::etcdserverpb::alarm_request::AlarmAction;
@@ -45,6 +48,8 @@ const NS_PER_MS: u64 = 1_000_000;
 pub(super) struct Driver {
     pub(super) core: Core,
     pub(super) clock: lease::Clock,
+    pub(super) lease_options: lease::ClockOptions,
+    pub(super) snapshots: Arc<Lane<SnapshotOut>>,
     pub(super) inner: Arc<Inner>,
     pub(super) wal: Arc<Lane<WalInput>>,
     pub(super) credit: Arc<AtomicUsize>,
@@ -72,6 +77,8 @@ struct Loop {
     persisted: u64,
     /// Something was put into the lane of the apply thread that it is not woken for yet.
     apply_waits: bool,
+    /// While a snapshot is being installed: the batch that belongs behind it.
+    behind_snapshot: Option<Option<Batch>>,
     /// Commands that wait for a leader.
     parked: Parked,
     /// The leader, 0 if none is known.
@@ -95,6 +102,7 @@ impl Driver {
             stamps: VecDeque::new(),
             persisted: 0,
             apply_waits: false,
+            behind_snapshot: None,
             parked: Parked::default(),
             leader: 0,
             tick_ns: clock::now_ns() + heartbeat_ns,
@@ -232,6 +240,13 @@ impl Loop {
                 events.push(Input::Change { token, change });
                 self.proposals.push((token, Some(proposal)));
             }
+            NodeInput::SnapshotReady { to, meta } => {
+                events.push(Input::SnapshotReady { to, meta });
+            }
+            NodeInput::SnapshotSent { to, ok } => events.push(Input::SnapshotSent { to, ok }),
+            NodeInput::SnapshotStaged(meta) => events.push(Input::SnapshotStaged(meta)),
+            NodeInput::Snapshot(wire) => events.push(Input::Wire(wire)),
+            NodeInput::Installed { meta, leases } => self.installed(meta, leases, events),
             NodeInput::Wires(wires) => {
                 self.driver.inner.wires.fetch_sub(wires.len(), Relaxed);
                 events.extend(wires.into_iter().map(Input::Wire));
@@ -329,6 +344,7 @@ impl Loop {
         match change {
             LeaseChange::Granted { id, ttl } => {
                 metrics.leases_granted.fetch_add(1, Relaxed);
+                metrics.lease_ttls.record_milli(ttl.unsigned_abs().saturating_mul(1_000));
                 self.driver.clock.granted(id, ttl, now);
             }
             LeaseChange::Revoked { id } => {
@@ -351,12 +367,10 @@ impl Loop {
 
     fn effect(&mut self, effect: Effect, turn_ns: u64, turn: &mut Turn<'_>) {
         match effect {
-            Effect::Persist(batch) => {
-                let last = batch.entries.last().map_or(0, |entry| entry.index);
-                self.in_flight.push_back((batch.number, last));
-                self.driver.credit.fetch_add(weight(&batch), Relaxed);
-                self.driver.wal.push(WalInput::Persist(batch));
-            }
+            Effect::Persist(batch) => match &mut self.behind_snapshot {
+                Some(waiting @ None) => *waiting = Some(batch),
+                _ => self.persist(batch),
+            },
             Effect::Apply(entries) => self.hand_to_apply(entries),
             Effect::ReadAt { index, tokens } => {
                 let replies: Vec<_> =
@@ -384,9 +398,54 @@ impl Loop {
             }
             // Positions are not needed here: callers are found again by their request id.
             Effect::Proposed { .. } => {}
-            Effect::Send(wires) => self.driver.inner.peers.send(wires),
-            Effect::BuildSnapshot { .. } | Effect::Install(_) => {}
+            Effect::Send(wires) => self.send(wires),
+            Effect::BuildSnapshot { to } => {
+                self.driver.snapshots.push(SnapshotOut::Build { to });
+            }
+            Effect::Install(meta) => {
+                self.behind_snapshot = Some(None);
+                self.driver.inner.apply.push(ApplyInput::Install(meta));
+            }
         }
+    }
+
+    fn persist(&mut self, batch: Batch) {
+        let last = batch.entries.last().map_or(0, |entry| entry.index);
+        self.in_flight.push_back((batch.number, last));
+        self.driver.credit.fetch_add(weight(&batch), Relaxed);
+        self.driver.wal.push(WalInput::Persist(batch));
+    }
+
+    /// Messages leave; the one that announces a snapshot goes with its rows.
+    fn send(&mut self, wires: Vec<Wire>) {
+        let mut others = Vec::with_capacity(wires.len());
+        for wire in wires {
+            match wire.kind() {
+                WireKind::Snapshot => self.driver.snapshots.push(SnapshotOut::Stream(wire)),
+                _ => others.push(wire),
+            }
+        }
+        self.driver.inner.peers.send(others);
+    }
+
+    /// Store and machine hold the snapshot: the log begins anew behind it.
+    fn installed(
+        &mut self,
+        meta: SnapshotMeta,
+        leases: Vec<lease::Record>,
+        events: &mut Vec<Input>,
+    ) {
+        self.driver.clock = lease::Clock::new(self.driver.lease_options, leases);
+        self.driver.applied = meta.index;
+        self.driver.durable = meta.index;
+        self.persisted = self.persisted.max(meta.index);
+        if let Some(Some(batch)) = self.behind_snapshot.take() {
+            let base = (meta.index, meta.term);
+            let hard_state = batch.hard_state.unwrap_or_default();
+            self.driver.wal.push(WalInput::Reset { base, hard_state });
+            self.persist(batch);
+        }
+        events.push(Input::Installed(meta));
     }
 
     fn refused(&mut self, token: Token, why: Refusal, turn: &mut Turn<'_>) {

@@ -1,6 +1,7 @@
 //! What travels between the node's threads.
 
 use super::handle::{Done, Refused};
+use crate::mvcc::{HashKv, RowsError};
 use crate::{consensus, lease, machine};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -68,6 +69,16 @@ pub(super) enum NodeInput {
     },
     /// A change of the membership; the proposal has no data and waits for its entry.
     Change { change: consensus::MemberChange, proposal: Proposal },
+    /// A view of the store is pinned for this follower.
+    SnapshotReady { to: u64, meta: consensus::SnapshotMeta },
+    /// A snapshot was sent to this follower, or not.
+    SnapshotSent { to: u64, ok: bool },
+    /// A snapshot arrived and is durable in a file aside.
+    SnapshotStaged(consensus::SnapshotMeta),
+    /// The message that announces it.
+    Snapshot(consensus::Wire),
+    /// The store holds the snapshot at this position, and the machine lives behind it.
+    Installed { meta: consensus::SnapshotMeta, leases: Vec<lease::Record> },
     /// Messages of other members.
     Wires(Vec<consensus::Wire>),
     /// Messages to this member were lost.
@@ -95,6 +106,8 @@ pub(super) struct Persisted {
 pub(super) enum WalInput {
     /// Write this batch.
     Persist(consensus::Batch),
+    /// Begin anew behind this position: a snapshot was installed.
+    Reset { base: (u64, u64), hard_state: consensus::HardState },
     /// Segments that hold only entries up to this index may go.
     Truncate { index: u64 },
     /// Close with a clean marker and end.
@@ -121,8 +134,14 @@ pub(super) enum ApplyInput {
     CommitStore(BarrierReply),
     /// Answer when the compaction at `revision` has removed its rows and they are durable.
     CompactionDone { revision: i64, reply: BarrierReply },
+    /// The hash of the compaction at `at` is made.
+    Hashed { at: i64, hash: Result<HashKv, RowsError> },
     /// The store thread has finished a commit.
     StoreIdle,
+    /// Take over the snapshot that was staged at this position.
+    Install(consensus::SnapshotMeta),
+    /// The store thread has exchanged the file for it.
+    Swapped(Box<crate::store::Swapped>),
     /// Commit what is open and end.
     Stop,
 }
@@ -136,8 +155,18 @@ pub(super) struct Waiter {
     pub(super) reply: Option<ProposeReply>,
 }
 
+/// What the hash thread is told.
+pub(super) enum HashInput {
+    /// Make this hash.
+    Make(machine::CompactionHash),
+    /// End.
+    Stop,
+}
+
 /// What the store thread is told.
 pub(super) enum StoreInput {
+    /// Exchange the file for the one staged at this index and term.
+    Swap { at: (u64, u64) },
     /// Make this batch durable, then answer these.
     Commit { batch: Option<crate::store::Batch>, replies: Vec<BarrierReply> },
     /// End.

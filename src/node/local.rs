@@ -2,16 +2,20 @@
 
 use super::handle::{Handle, Inner};
 use super::input::NodeInput;
+use super::snapshot_in::{Begin, SnapshotIn};
 use crate::consensus::{NodeId, Wire};
 use crate::machine::{Member, Members};
-use crate::peer::{Address, Answering, Local};
+use crate::peer::{Address, Answering, Arriving, Local};
 use crate::proto::peer as pb;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Messages of peers that may wait for the node thread (`architecture.md` 4). Raft tolerates loss.
 const WIRES_MAX: usize = 4096;
+
+/// Parts of a snapshot between the network and the disk.
+const PARTS_AHEAD: usize = 2;
 
 /// See the module text.
 pub(super) struct NodeLocal(pub(super) Arc<Inner>);
@@ -43,6 +47,20 @@ impl Local for NodeLocal {
 
     fn is_removed(&self, id: NodeId) -> bool {
         self.0.reader.members().is_removed(id)
+    }
+
+    fn stage(
+        &self,
+        from: NodeId,
+        message: Wire,
+        head: pb::SnapshotHead,
+    ) -> Result<Arriving, String> {
+        let (parts, receiver) = mpsc::channel(PARTS_AHEAD);
+        let (done_sender, done) = oneshot::channel();
+        let begin = Begin { from, message, head, parts: receiver, done: done_sender };
+        let queued = self.0.snapshots_in.try_send(SnapshotIn::Begin(Box::new(begin)));
+        queued.map_err(|_| "another snapshot is arriving at this member".to_owned())?;
+        Ok(Arriving { parts, done })
     }
 
     fn we_are_removed(&self) {

@@ -1,7 +1,9 @@
 //! The end of a start and the way of a stop.
 
 use super::handle::{Handle, Phase, Refused};
-use super::input::{ApplyInput, NodeInput, StoreInput, WalInput};
+use super::input::{ApplyInput, HashInput, NodeInput, StoreInput, WalInput};
+use super::snapshot_in::SnapshotIn;
+use super::snapshot_out::SnapshotOut;
 use super::start::Node;
 use crate::config::{CLUSTER_VERSION, Config};
 use crate::proto::etcdserverpb::InternalRaftRequest;
@@ -78,10 +80,17 @@ impl Node {
         self.node.push(NodeInput::Stop);
         self.threads.join("node");
         self.handle.0.peers.end();
+        self.snapshots.push(SnapshotOut::Stop);
+        self.threads.join("snapshot-out");
+        // What arrives ends with the peers' streams.
+        drop(self.handle.0.snapshots_in.blocking_send(SnapshotIn::Stop));
+        self.threads.join("snapshot-in");
         self.wal.push(WalInput::Stop);
         self.threads.join("wal");
         self.apply.push(ApplyInput::Stop);
         self.threads.join("apply");
+        self.hash.push(HashInput::Stop);
+        self.threads.join("hash");
         self.store.push(StoreInput::Stop);
         self.threads.join("store");
         self.handle.0.watch.stop();

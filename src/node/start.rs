@@ -6,10 +6,13 @@ use super::convert;
 use super::data_dir::{DataDir, DirError, Format};
 use super::driver::Driver;
 use super::handle::{Handle, Identity, Inner, Phase, Waiting};
-use super::input::{ApplyInput, NodeInput, StoreInput, WalInput};
+use super::hash_thread::HashThread;
+use super::input::{ApplyInput, HashInput, NodeInput, StoreInput, WalInput};
 use super::lane::Lane;
 use super::local::NodeLocal;
 use super::progress::Progress;
+use super::snapshot_in::SnapshotInThread;
+use super::snapshot_out::{SnapshotOut, SnapshotOutThread};
 use super::space::Space;
 use super::store_thread::{StoreRoom, StoreThread};
 use super::threads::Threads;
@@ -31,8 +34,9 @@ use std::time::UNIX_EPOCH;
 
 /// Share of the memory budget that the store's page cache gets.
 const CACHE_SHARE: u64 = 4;
-/// Most that the page cache is given: beyond it the kernel's cache does as well.
-const CACHE_MAX_BYTES: u64 = 1 << 30;
+/// Most that the page cache is given. The kernel caches the same pages; a miss costs a call of some
+/// two microseconds. This holds the inner pages of any store below 8 GiB and the rows of a small one.
+const CACHE_MAX_BYTES: u64 = 128 << 20;
 
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +92,8 @@ pub struct Node {
     pub(super) wal: Arc<Lane<WalInput>>,
     pub(super) apply: Arc<Lane<ApplyInput>>,
     pub(super) store: Arc<Lane<StoreInput>>,
+    pub(super) hash: Arc<Lane<HashInput>>,
+    pub(super) snapshots: Arc<Lane<SnapshotOut>>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) dir: DataDir,
 }
@@ -152,11 +158,11 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             wal_dir.display()
         )));
     }
-    if config.paths.wal_dir_explicit {
-        dir.lock_also(wal_dir)?;
-    }
     if has_log {
         check_identity(&dir, wal_dir, identity, wal::identity(&*disk, wal_dir)?)?;
+    }
+    if config.paths.wal_dir_explicit {
+        dir.lock_also(wal_dir)?;
     }
     // A directory without this file counts as somebody else's.
     if dir.format.is_none() {
@@ -202,6 +208,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         clean: recovered.1.clean,
         room: Some(Arc::new(StoreRoom::new(metrics.clone()))),
     };
+    store::sweep(&*disk, &store_path, None)?;
     let (writer, shared, loaded) = store::open(disk.clone(), &store_path, &store_options)?;
 
     progress.enter("index");
@@ -243,6 +250,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     core_config.boot = boot_id;
     core_config.election_tick = (config.timing.election_ms / config.timing.heartbeat_ms) as usize;
     core_config.heartbeat_tick = 1;
+    core_config.log_cache_entries = config.limits.catchup_entries;
     core_config.logger = raft_log::logger();
     let (mut log, recovered) = recovered;
     let restored = convert::restored(recovered, applied, conf_state).map_err(|index| {
@@ -261,19 +269,22 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     }
     core.campaign();
 
-    let lease_clock = lease::Clock::new(
-        lease::ClockOptions { election_ms: config.timing.election_ms, checkpoint_ms: None },
-        machine.lease_records(),
-    );
+    let lease_options =
+        lease::ClockOptions { election_ms: config.timing.election_ms, checkpoint_ms: None };
+    let lease_clock = lease::Clock::new(lease_options, machine.lease_records());
     let (answers, lanes) = answers::lanes(runtimes);
     let node: Arc<Lane<NodeInput>> = Arc::default();
     let wal_lane: Arc<Lane<WalInput>> = Arc::default();
     let apply: Arc<Lane<ApplyInput>> = Arc::default();
     let store_lane: Arc<Lane<StoreInput>> = Arc::default();
+    let hash: Arc<Lane<HashInput>> = Arc::default();
     let credit: Arc<AtomicUsize> = Arc::default();
     let stop = Arc::new(AtomicBool::new(false));
     let watch = Arc::new(WatchLane::default());
     let reader = machine.reader();
+    let snapshots: Arc<Lane<SnapshotOut>> = Arc::default();
+    // One arrives, one may wait until the disk has let go of the one before.
+    let (snapshots_in, arriving) = tokio::sync::mpsc::channel(1);
     let inner = Arc::new(Inner {
         node: node.clone(),
         apply: apply.clone(),
@@ -294,6 +305,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             peer_stats,
             dialer,
         ),
+        snapshots_in,
         wires: AtomicUsize::default(),
         learner: AtomicBool::new(false),
         ended: tokio::sync::watch::channel(None).0,
@@ -319,9 +331,13 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         config.limits.receive_bytes(),
     );
     threads.start("watch", move || watch_thread.run())?;
+    let room = store_options.room.clone();
     let store_thread = StoreThread {
         writer,
-        shared,
+        disk: disk.clone(),
+        shared: shared.clone(),
+        path: store_path.clone(),
+        options: store_options,
         queue: store_lane.clone(),
         node: node.clone(),
         apply: apply.clone(),
@@ -341,6 +357,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         queue: apply.clone(),
         node: node.clone(),
         store: store_lane.clone(),
+        hash: hash.clone(),
         watch,
         answers: answers.clone(),
         metrics: metrics.clone(),
@@ -349,6 +366,8 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         compaction_pause: config.timing.compaction_pause,
     };
     apply_thread.members_changed();
+    let hash_thread = HashThread { queue: hash.clone(), apply: apply.clone(), stop: stop.clone() };
+    threads.start("hash", move || hash_thread.run())?;
     threads.start("apply", move || apply_thread.run())?;
     let wal_thread = WalThread {
         wal: log,
@@ -359,7 +378,26 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         metrics,
     };
     threads.start("wal", move || wal_thread.run())?;
+    let snapshot_out = SnapshotOutThread {
+        queue: snapshots.clone(),
+        node: node.clone(),
+        shared,
+        peers: inner.peers.clone(),
+        stop: stop.clone(),
+    };
+    threads.start("snapshot-out", move || snapshot_out.run())?;
+    let snapshot_in = SnapshotInThread {
+        queue: arriving,
+        node: node.clone(),
+        disk: disk.clone(),
+        path: store_path,
+        min_free: config.limits.min_free_bytes,
+        room,
+    };
+    threads.start("snapshot-in", move || snapshot_in.run())?;
     let driver = Driver {
+        lease_options,
+        snapshots: snapshots.clone(),
         core,
         clock: lease_clock,
         inner: inner.clone(),
@@ -379,6 +417,8 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         wal: wal_lane,
         apply,
         store: store_lane,
+        hash,
+        snapshots,
         stop,
         dir,
     })

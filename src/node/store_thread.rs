@@ -4,10 +4,11 @@ use super::answers::Answers;
 use super::fatal;
 use super::input::{ApplyInput, NodeInput, StoreInput};
 use super::lane::Lane;
-use crate::disk::Fault;
-use crate::store::{Batch, Room, Shared, Writer};
+use crate::disk::{Disk, Fault};
+use crate::store::{Batch, Options, Retired, Room, Shared, Swapped, Writer};
 use crate::telemetry::clock;
 use crate::telemetry::node_metrics::NodeMetrics;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -24,6 +25,10 @@ pub(super) struct StoreThread {
     pub(super) apply: Arc<Lane<ApplyInput>>,
     pub(super) answers: Answers,
     pub(super) metrics: Arc<NodeMetrics>,
+    pub(super) disk: Arc<dyn Disk>,
+    /// The store's file.
+    pub(super) path: PathBuf,
+    pub(super) options: Options,
 }
 
 /// Waits for room in the middle of a commit.
@@ -61,6 +66,7 @@ impl StoreThread {
     pub(super) fn run(mut self) {
         self.queue.own();
         let mut inputs = Vec::new();
+        let mut retired: Vec<Retired> = Vec::new();
         loop {
             self.queue.drain(&mut inputs, None);
             for input in inputs.drain(..) {
@@ -68,15 +74,31 @@ impl StoreThread {
                     StoreInput::Commit { batch, replies } => {
                         if let Some(batch) = batch {
                             self.commit(batch);
+                            retired.retain(|old| !old.is_unused(&self.shared));
                         }
                         let mut turn = self.answers.turn();
                         for reply in replies {
                             turn.barrier(reply, Ok(()));
                         }
                     }
+                    StoreInput::Swap { at } => {
+                        let (swapped, old);
+                        (self, swapped, old) = self.swap(at);
+                        retired.push(old);
+                        self.apply.push(ApplyInput::Swapped(Box::new(swapped)));
+                    }
                     StoreInput::Stop => return,
                 }
             }
+        }
+    }
+
+    /// Exchanges the file for the staged one.
+    fn swap(self, at: (u64, u64)) -> (Self, Swapped, Retired) {
+        let StoreThread { writer, .. } = self;
+        match writer.swap(&*self.disk, &self.path, at, &self.options) {
+            Ok((writer, swapped, old)) => (StoreThread { writer, ..self }, swapped, old),
+            Err(error) => fatal::stop("store", &error),
         }
     }
 

@@ -50,7 +50,9 @@ pub(super) struct Link {
     dialer: Dialer,
     /// Process clock plus 1 when the present connection came up; 0: there is none.
     since: AtomicU64,
-    channel: Mutex<Option<Channel>>,
+    /// Of the present connection, with its URL.
+    channel: Mutex<Option<(Channel, String)>>,
+    runtime: Handle,
     task: Mutex<Option<AbortHandle>>,
 }
 
@@ -75,6 +77,7 @@ impl Link {
             dialer,
             since: AtomicU64::new(0),
             channel: Mutex::default(),
+            runtime: runtime.clone(),
             task: Mutex::default(),
         });
         let task = runtime.spawn(link.clone().keep());
@@ -86,7 +89,24 @@ impl Link {
         &self.address.urls
     }
 
-    fn hello(&self) -> pb::Identity {
+    /// URL of the present connection.
+    pub(super) fn connected_to(&self) -> Option<String> {
+        self.channel.lock().as_ref().map(|(_, url)| url.clone())
+    }
+
+    pub(super) fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    pub(super) fn numbers(&self) -> &Arc<PeerNumbers> {
+        &self.numbers
+    }
+
+    pub(super) fn hello(&self) -> pb::Identity {
         self.own.to(self.address.id, self.own_urls.read().clone())
     }
 
@@ -116,7 +136,8 @@ impl Link {
         &self,
         what: pb::call_request::What,
     ) -> Result<pb::CallResponse, CallError> {
-        let channel = self.channel.lock().clone().ok_or(CallError::NotConnected)?;
+        let channel = self.channel.lock().clone();
+        let (channel, _) = channel.ok_or(CallError::NotConnected)?;
         let mut client = PeerClient::new(channel).max_decoding_message_size(ANSWER_MAX_BYTES);
         let identity = Some(self.hello());
         let answer = client.call(pb::CallRequest { identity, what: Some(what) }).await;
@@ -198,7 +219,7 @@ impl Link {
                 self.address.id
             )));
         }
-        *self.channel.lock() = Some(channel);
+        *self.channel.lock() = Some((channel, url.to_owned()));
         self.since.store(clock::now_ns() + 1, Relaxed);
         self.numbers.active.store(1, Relaxed);
         tracing::info!(peer = format!("{who:x}"), url, "connected to a peer");

@@ -16,6 +16,7 @@ mod join;
 mod link;
 mod queue;
 mod server;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ pub use dial::{DialError, Dialer};
 pub use identity::{FEATURE_LEVEL, FORMAT, Identity};
 pub use join::{Found, ask};
 pub use server::Service;
+pub use snapshot::Transfer;
 
 use crate::consensus::{NodeId, Wire};
 use crate::proto::peer as pb;
@@ -35,7 +37,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Answer to a forwarded request.
 pub type Answering = Pin<Box<dyn Future<Output = pb::CallResponse> + Send>>;
@@ -52,12 +54,30 @@ pub trait Local: Send + Sync + 'static {
     fn removed(&self) -> Vec<NodeId>;
     /// Whether this one of them is among those.
     fn is_removed(&self, id: NodeId) -> bool;
+    /// Takes in a snapshot from this member; `message` announces it.
+    ///
+    /// # Errors
+    /// Why it is not wanted now.
+    fn stage(
+        &self,
+        from: NodeId,
+        message: Wire,
+        head: pb::SnapshotHead,
+    ) -> Result<Arriving, String>;
     /// Others say that this member was removed from the cluster.
     fn we_are_removed(&self);
     /// Carries out a request that another member passed on.
     fn call(&self, what: pb::call_request::What) -> Answering;
     /// Turns true when the node stops.
     fn stopping(&self) -> watch::Receiver<bool>;
+}
+
+/// Where the parts of an arriving snapshot go.
+pub struct Arriving {
+    /// The parts behind the head, in order; closed early if the transfer broke.
+    pub parts: mpsc::Sender<pb::snapshot_part::Part>,
+    /// Whether the whole snapshot is checked and durable.
+    pub done: oneshot::Receiver<Result<(), String>>,
 }
 
 /// Another member and where to reach it.
@@ -215,6 +235,16 @@ impl Peers {
     ) -> Result<pb::CallResponse, CallError> {
         let link = self.0.links.read().get(&to).map(|known| known.link.clone());
         link.ok_or(CallError::NotConnected)?.call(what).await
+    }
+
+    /// Begins to stream a snapshot to another member, with this head; `None` if there is no
+    /// connection to it.
+    pub fn transfer(&self, to: NodeId, head: pb::SnapshotHead) -> Option<Transfer> {
+        let link = self.0.links.read().get(&to).map(|known| known.link.clone())?;
+        let transfer = link.transfer()?;
+        let head = pb::SnapshotHead { identity: Some(link.hello()), ..head };
+        transfer.send(pb::snapshot_part::Part::Head(head)).ok()?;
+        Some(transfer)
     }
 
     /// Ends all links.

@@ -31,6 +31,12 @@ struct State {
     waker: Option<Waker>,
 }
 
+impl State {
+    fn is_open(&self) -> bool {
+        self.connection & 1 == 1
+    }
+}
+
 /// Shared by the node thread (puts in) and the stream of the connection (takes out).
 #[derive(Default)]
 pub(super) struct Queue(Mutex<State>);
@@ -39,7 +45,7 @@ impl Queue {
     /// Puts messages in. Returns how many were dropped because there is no connection or no room.
     pub(super) fn offer(&self, wires: Vec<Wire>) -> usize {
         let mut state = self.0.lock();
-        if state.connection % 2 == 0 {
+        if !state.is_open() {
             return wires.len();
         }
         let mut dropped = 0;
@@ -73,7 +79,7 @@ impl Queue {
         numbers: Arc<PeerNumbers>,
     ) -> Outgoing {
         let mut state = self.0.lock();
-        state.connection = (state.connection | 1) + if state.connection % 2 == 0 { 0 } else { 2 };
+        state.connection += if state.is_open() { 2 } else { 1 };
         state.hello = Some(hello);
         state.ping = 0;
         Outgoing { connection: state.connection, queue: self.clone(), numbers }
@@ -82,7 +88,7 @@ impl Queue {
     /// The connection is gone, and with it what waits. Returns how many messages.
     pub(super) fn close(&self) -> usize {
         let mut state = self.0.lock();
-        if state.connection % 2 == 1 {
+        if state.is_open() {
             state.connection += 1;
         }
         let lost = state.urgent.len() + state.bulk.len();

@@ -2,14 +2,17 @@
 
 use super::identity::{FORMAT, Identity};
 use super::link::BATCH_MAX_BYTES;
-use super::{Address, Local, Peers};
+use super::snapshot::STALLED;
+use super::{Address, Arriving, Local, Peers};
 use crate::consensus::Wire;
 use crate::proto::peer as pb;
 use crate::proto::peer::peer_server::{self, PeerServer};
+use crate::proto::peer::snapshot_part::Part;
 use crate::telemetry::clock;
 use crate::telemetry::peer_stats::{PeerNumbers, PeerStats};
 use parking_lot::Mutex;
 use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -77,6 +80,47 @@ impl Inner {
         Ok(from)
     }
 
+    /// Passes the parts on to whoever writes them.
+    async fn receive(
+        &self,
+        from: u64,
+        head: pb::SnapshotHead,
+        mut parts: Streaming<pb::SnapshotPart>,
+    ) -> Result<(), Status> {
+        let message = Wire::decode(head.message.clone())
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let fits = (message.from(), message.to()) == (from, self.own.member_id);
+        if !fits || message.snapshot().is_none() {
+            return Err(Status::invalid_argument("a snapshot that another message announces"));
+        }
+        let arriving = self.local.stage(from, message, head).map_err(Status::unavailable)?;
+        let Arriving { parts: out, done } = arriving;
+        let mut stopping = self.local.stopping();
+        loop {
+            let part = tokio::select! {
+                part = tokio::time::timeout(STALLED, parts.message()) => part,
+                _ = stopping.wait_for(|stopping| *stopping) => {
+                    return Err(Status::unavailable("this member is stopping"));
+                }
+            };
+            let part = part.map_err(|_| Status::deadline_exceeded("the snapshot stalled"))??;
+            let Some(part) = part else { break };
+            let Some(part) = part.part else {
+                return Err(Status::invalid_argument("a part of a snapshot without content"));
+            };
+            if out.send(part).await.is_err() {
+                // Whoever writes has given up and says why.
+                break;
+            }
+        }
+        drop(out);
+        match done.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(text)) => Err(Status::aborted(text)),
+            Err(_) => Err(Status::unavailable("this member is stopping")),
+        }
+    }
+
     fn say(&self, text: &str) {
         let now = clock::now_ns();
         let mut said = self.said.lock();
@@ -127,6 +171,41 @@ impl peer_server::Peer for Service {
                 let _ = stopping.wait_for(|stopping| *stopping).await;
             }),
         }))
+    }
+
+    async fn snapshot(
+        &self,
+        request: Request<Streaming<pb::SnapshotPart>>,
+    ) -> Result<Response<pb::SnapshotDone>, Status> {
+        let inner = self.inner()?;
+        let mut parts = request.into_inner();
+        let first = tokio::time::timeout(FIRST_MESSAGE, parts.message()).await;
+        let first = first.map_err(|_| Status::deadline_exceeded("no first message"))??;
+        let Some(Part::Head(head)) = first.and_then(|part| part.part) else {
+            return Err(Status::invalid_argument("a snapshot without a head"));
+        };
+        let from = inner.known(head.identity.as_ref())?;
+        let numbers = inner.stats.of(from);
+        numbers.snapshots_arriving.fetch_add(1, Relaxed);
+        let began = clock::now_ns();
+        let outcome = inner.receive(from, head, parts).await;
+        numbers.snapshots_arriving.fetch_sub(1, Relaxed);
+        match outcome {
+            Ok(()) => {
+                PeerNumbers::add(&numbers.snapshots_received, 1);
+                numbers.snapshot_receive.record_ns(clock::now_ns().saturating_sub(began));
+                Ok(Response::new(pb::SnapshotDone {}))
+            }
+            Err(status) => {
+                PeerNumbers::add(&numbers.snapshots_refused, 1);
+                tracing::warn!(
+                    peer = format!("{from:x}"),
+                    "a snapshot did not arrive: {}",
+                    status.message()
+                );
+                Err(status)
+            }
+        }
     }
 
     async fn members(

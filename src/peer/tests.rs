@@ -2,7 +2,7 @@
 
 use super::identity::Identity;
 use super::queue::Queue;
-use super::{Address, Answering, Dialer, Local, Peers, Service};
+use super::{Address, Answering, Arriving, Dialer, Local, Peers, Service};
 use crate::consensus::{NodeId, Wire, WireKind};
 use crate::edge;
 use crate::proto::peer as pb;
@@ -100,6 +100,10 @@ impl Local for Told {
 
     fn is_removed(&self, id: NodeId) -> bool {
         self.removed.lock().contains(&id)
+    }
+
+    fn stage(&self, _: NodeId, _: Wire, _: pb::SnapshotHead) -> Result<Arriving, String> {
+        Err("not wanted".into())
     }
 
     fn we_are_removed(&self) {

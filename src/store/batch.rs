@@ -144,6 +144,18 @@ impl Writer {
         })
     }
 
+    /// What is needed to go on with another file.
+    #[expect(clippy::type_complexity, reason = "four parts that belong to nothing else")]
+    pub(super) fn into_parts(
+        self,
+    ) -> Result<(Database, Shared, std::sync::Arc<super::backend::Traffic>, (u64, u64)), StoreError>
+    {
+        match self.failed {
+            true => Err(StoreError::Latched),
+            false => Ok((self.db, self.shared, self.traffic, self.applied)),
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn into_database(self) -> Database {
         self.db
@@ -168,7 +180,7 @@ impl Writer {
 }
 
 /// One transaction: rows, drops, small tables, and the applied index that vouches for them.
-fn write_batch(db: &Database, batch: &Batch) -> Result<(), StoreError> {
+pub(super) fn write_batch(db: &Database, batch: &Batch) -> Result<(), StoreError> {
     let mut transaction = db.begin_write().map_err(engine("begin write"))?;
     transaction.set_durability(Durability::Immediate).map_err(engine("set durability"))?;
     // The allocator state goes into the commit: a start after a kill reads it instead of walking

@@ -40,6 +40,7 @@ mod backend;
 mod batch;
 mod fetch;
 mod pending;
+mod staging;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ use crate::telemetry::io::FileKind;
 pub use backend::Room;
 pub use batch::{Batch, CommitStats, DROPPED_PER_BATCH, Writer};
 pub use pending::Pending;
+pub use staging::{Exchange, Export, Retired, Row, Staging, Swapped, sweep};
 pub use tables::{
     FORMAT, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Table, parse_revision_value,
     revision_value, row_footprint,

@@ -54,6 +54,7 @@ impl Local {
 
     pub(super) fn with(change: impl FnOnce(&mut Limits)) -> Self {
         let mut limits = Limits {
+            catchup_entries: 5000,
             request_bytes: 1_572_864,
             txn_ops: 128,
             concurrent_streams: u32::MAX,

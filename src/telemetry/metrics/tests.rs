@@ -53,9 +53,8 @@ fn filled() -> Metrics {
         rpc: Arc::new(rpc),
         conns: Arc::new(ConnStats::new(vec!["client"], vec!["done"], vec!["gone"])),
         gate: GateState {
-            state: "pass",
+            reading: Arc::new(Mutex::new(GateReading { state: "pass", p99_seconds: Some(0.002) })),
             states: vec!["pass", "fail"],
-            p99_seconds: Some(0.002),
             limit_seconds: 0.01,
         },
         connection_limits: vec![("client", 10)],
