@@ -70,7 +70,7 @@ fn steps_of_the_wall_clock_change_nothing() {
         load.wait_acked(50).await;
         let leader = members.leader().await;
         let before = members.status(leader).await.expect("status");
-        let mut clients = Clients::connect(&members.urls()[(leader + 1) % 3]).await;
+        let mut clients = Clients::connect(&members.urls()[leader]).await;
 
         let create = WatchCreateRequest { key: "leased".into(), ..WatchCreateRequest::default() };
         let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };

@@ -143,11 +143,37 @@ impl Members {
                 if let Some(hash) = self.hash(at, revision).await {
                     break hash;
                 }
-                assert!(start.elapsed() < SOON, "member {at} does not catch up to {revision}");
+                if start.elapsed() > SOON {
+                    self.behind(at, revision).await;
+                }
                 sleep(POLL).await;
             });
         }
         assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "members differ: {hashes:x?}");
+    }
+
+    /// Says where everybody is.
+    async fn behind(&self, at: usize, revision: i64) -> ! {
+        let mut said = Vec::new();
+        for url in self.urls() {
+            let Ok(mut clients) = Clients::try_connect(&url).await else { continue };
+            let answer = timeout(PATIENCE, clients.maintenance.status(StatusRequest {})).await;
+            let Ok(Ok(status)) = answer else {
+                said.push(format!("{url} does not answer"));
+                continue;
+            };
+            let status = status.into_inner();
+            said.push(format!(
+                "{url}: revision {}, term {}, leader {:x}, index {}, applied {}, {:?}",
+                status.header.map_or(0, |header| header.revision),
+                status.raft_term,
+                status.leader,
+                status.raft_index,
+                status.raft_applied_index,
+                status.errors,
+            ));
+        }
+        panic!("member {at} does not catch up to revision {revision}:\n{}", said.join("\n"));
     }
 
     async fn revision(&self, at: usize) -> Option<i64> {

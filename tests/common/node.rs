@@ -112,13 +112,6 @@ impl Launch {
         self
     }
 
-    /// Ports for clients, peers and metrics, known before the start.
-    #[must_use]
-    pub fn ports(mut self, ports: [u16; 3]) -> Self {
-        self.ports = Some(ports);
-        self
-    }
-
     /// One more flag.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
