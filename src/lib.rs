@@ -7,6 +7,7 @@ pub mod proto;
 
 pub mod config;
 pub mod consensus;
+pub mod framing;
 pub mod lease;
 pub mod mvcc;
 pub mod telemetry;
@@ -17,12 +18,12 @@ pub mod watch;
 pub mod store;
 pub mod wal;
 
+pub mod edge;
 pub mod machine;
+
 pub mod peer;
 
 pub mod node;
 
 pub mod admin;
-pub mod edge;
-
 pub mod api;

@@ -17,6 +17,8 @@ mod paths;
 mod ports;
 #[path = "lifecycle/restart.rs"]
 mod restart;
+#[path = "lifecycle/settle.rs"]
+mod settle;
 #[path = "lifecycle/signals.rs"]
 mod signals;
 #[path = "lifecycle/start.rs"]

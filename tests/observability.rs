@@ -21,6 +21,8 @@ mod names;
 mod panels;
 #[path = "observability/prometheus.rs"]
 mod prometheus;
+#[path = "observability/slow.rs"]
+mod slow;
 #[path = "observability/syncs.rs"]
 mod syncs;
 

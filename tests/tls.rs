@@ -1,4 +1,5 @@
 //! TLS on every listener, judged by real clients: etcdctl, HTTP over TLS, gRPC over TLS.
+#![allow(clippy::disallowed_methods, reason = "tests own their clocks and files")]
 
 #[path = "tls/auto.rs"]
 mod auto;
@@ -9,6 +10,8 @@ mod common;
 mod files;
 #[path = "tls/flags.rs"]
 mod flags;
+#[path = "tls/members.rs"]
+mod members;
 #[path = "tls/plaintext.rs"]
 mod plaintext;
 #[path = "tls/refused.rs"]

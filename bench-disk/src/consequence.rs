@@ -128,6 +128,9 @@ mod tests {
             busy_before: None,
             flush_cost: None,
             open_loop: None,
+            sync: None,
+            write: None,
+            course: Vec::new(),
             timeline: Vec::new(),
             phases: Vec::new(),
         }

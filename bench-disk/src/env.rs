@@ -6,7 +6,9 @@
 pub mod block;
 pub mod cgroup;
 pub mod filesystem;
+pub(crate) mod meaning;
 pub mod mounts;
+pub mod pressure;
 
 use crate::ProbeError;
 use crate::finding::{Finding, Severity};
@@ -14,6 +16,7 @@ use block::{Leaf, Stack};
 use cgroup::Limit;
 use filesystem::{Class, Facts};
 use mounts::Mount;
+use pressure::Pressure;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +34,8 @@ pub struct Environment {
     pub free_bytes: u64,
     /// Name of the file system type.
     pub filesystem: String,
+    /// Its family.
+    pub class: Class,
     /// UUID of the file system, where the kernel or udev tells.
     pub fs_uuid: Option<String>,
     /// Its mount, if `/proc` shows it.
@@ -45,6 +50,10 @@ pub struct Environment {
     pub layer_uuids: Vec<String>,
     /// I/O limits of this process's control groups on these devices.
     pub limits: Vec<Limit>,
+    /// Weights and latency targets of its control groups: they act only under contention.
+    pub shares: Vec<String>,
+    /// How long tasks have been waiting for I/O.
+    pub pressure: Vec<Pressure>,
     /// Release of the running kernel.
     pub kernel: String,
     /// What is remarkable about all this.
@@ -81,10 +90,12 @@ impl Environment {
         let kernel = std::fs::read_to_string(root.join("proc/sys/kernel/osrelease"))
             .map(|text| text.trim().to_string())
             .unwrap_or_else(|_| "unknown".into());
-        let (limits, hidden) = cgroup::limits(root, &mounts, &stack.devices);
+        let groups = cgroup::read(root, &mounts, &stack.devices);
+        let (limits, hidden) = (groups.limits, groups.hidden);
         let mut findings = Vec::new();
         findings.extend(filesystem::judge(class, &filesystem, facts, mount.as_ref(), judged));
         findings.extend(stack.findings.clone());
+        findings.extend(stack.leaves.iter().filter_map(block::judge));
         findings.extend(limits.iter().map(Limit::finding));
         if hidden {
             findings.push(Finding::note(
@@ -96,12 +107,16 @@ impl Environment {
             unread.push("block devices: no entry in /sys for this file system".into());
         }
         unread.extend(stack.unread);
+        unread.extend(groups.unread);
+        let mut pressure = groups.pressure;
+        pressure.extend(pressure::read(&root.join("proc/pressure/io"), "host"));
         let fs_uuid = facts.uuid.clone().or_else(|| block::uuid_link(root, facts.device));
         Self {
             directory: directory.to_path_buf(),
             judged: judged.to_path_buf(),
             free_bytes: facts.free_bytes,
             filesystem,
+            class,
             fs_uuid,
             mount,
             layers: stack.layers,
@@ -109,6 +124,8 @@ impl Environment {
             partition_uuid: stack.partition_uuid,
             layer_uuids: stack.layer_uuids,
             limits,
+            shares: groups.shares,
+            pressure,
             kernel,
             findings,
             unread,
@@ -199,6 +216,28 @@ fn nested(root: &Path, device: (u32, u32), mounts: &[Mount], depth: usize) -> St
         let class = filesystem::class(facts.magic);
         let name = filesystem::name(facts.magic, mounts::of(mounts, &backing));
         stack.layers.push(format!("{} (file on {name})", backing.display()));
+        if class == Class::UserSpace {
+            stack.findings.push(Finding::warn(
+                "user-space-backing",
+                format!(
+                    "the loop device stands on {}, a file on {name}: a process decides what its \
+                     flushes mean",
+                    backing.display()
+                ),
+            ));
+            continue;
+        }
+        if class == Class::Network {
+            stack.findings.push(Finding::warn(
+                "network-device",
+                format!(
+                    "the loop device stands on {}, a file on {name}: its latency includes the \
+                     network's",
+                    backing.display()
+                ),
+            ));
+            continue;
+        }
         if class == Class::Volatile {
             stack.findings.push(Finding::refuse(
                 "volatile-backing",

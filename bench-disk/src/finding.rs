@@ -14,6 +14,26 @@ pub enum Severity {
     Refuse,
 }
 
+impl Severity {
+    /// The word in JSON and labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Severity::Note => "note",
+            Severity::Warn => "warn",
+            Severity::Refuse => "refuse",
+        }
+    }
+
+    /// The word for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Severity::Note => "note",
+            Severity::Warn => "warning",
+            Severity::Refuse => "refused",
+        }
+    }
+}
+
 /// One observation. Codes are part of the JSON interface and never change their meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {

@@ -13,6 +13,7 @@
 //! that a node runs on does not expire, and doubt starts.
 
 mod host;
+pub mod live;
 mod text;
 
 pub use crate::probe::{Phase, Progress};
@@ -195,7 +196,15 @@ pub fn adopt(decision: &Decision, data_dir: &Path) -> io::Result<()> {
     if Verdict::load(&file).ok().flatten().is_some_and(|there| there == *verdict) {
         return Ok(());
     }
-    verdict.store(&file).map_err(|error| match error {
+    keep(verdict, data_dir)
+}
+
+/// Keeps a verdict that the running node's own syncs have settled, as [`adopt`] does.
+///
+/// # Errors
+/// The file cannot be replaced.
+pub fn keep(verdict: &Verdict, data_dir: &Path) -> io::Result<()> {
+    verdict.store(&place::inside(data_dir)).map_err(|error| match error {
         ProbeError::Io { source, .. } => source,
         other => io::Error::other(other),
     })

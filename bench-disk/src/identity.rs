@@ -28,6 +28,18 @@ pub struct LeafIdentity {
     pub sectors: u64,
 }
 
+impl LeafIdentity {
+    /// For people.
+    fn describe(&self) -> String {
+        let name = self.serial.as_ref().or(self.wwid.as_ref());
+        let size = self.sectors as f64 * 512.0 / 1e9;
+        match name {
+            Some(name) => format!("{name} ({size:.1} GB)"),
+            None => format!("one of {} sectors without a serial number", self.sectors),
+        }
+    }
+}
+
 impl Identity {
     /// The identity of the devices under an environment.
     pub fn of(environment: &Environment) -> Self {
@@ -63,6 +75,27 @@ impl Identity {
     /// The same device, as far as can be told.
     pub fn same_device(&self, other: &Self) -> bool {
         !self.unknown() && self == other
+    }
+
+    /// What differs from a stored identity, for people; empty for the same device.
+    pub fn differences(&self, stored: &Self) -> Vec<String> {
+        let mut differences = Vec::new();
+        let mut note = |what: &str, before: String, now: String| {
+            if before != now {
+                differences.push(format!("{what} was {before}, is {now}"));
+            }
+        };
+        let told = |uuid: &Option<String>| uuid.clone().unwrap_or_else(|| "unknown".into());
+        note("file system UUID", told(&stored.fs_uuid), told(&self.fs_uuid));
+        note("partition UUID", told(&stored.partition_uuid), told(&self.partition_uuid));
+        let layers = |identity: &Self| identity.layer_uuids.join(", ");
+        note("layers", layers(stored), layers(self));
+        let disks = |identity: &Self| {
+            let names: Vec<String> = identity.leaves.iter().map(LeafIdentity::describe).collect();
+            names.join(", ")
+        };
+        note("disk", disks(stored), disks(self));
+        differences
     }
 
     /// A short name for files about this file system on this device.

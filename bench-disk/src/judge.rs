@@ -63,6 +63,8 @@ pub struct Run {
     pub disk: Vec<u64>,
     /// When each sync returned, in nanoseconds since the run began.
     pub finished: Vec<u64>,
+    /// Duration of each write call, in nanoseconds; a change of segments has none.
+    pub writes: Vec<u64>,
     /// Set when a sync never returned: for how long it had been waited for.
     pub hung: Option<Duration>,
     /// Bytes written, the companion file included.
@@ -115,6 +117,7 @@ pub fn collect(
         run.disk.push(nanos(sample.latency.saturating_sub(sample.waited)));
         run.finished.push(nanos(sample.finished));
         run.bytes = sample.bytes_written;
+        run.writes.extend(sampler.last_write().map(nanos));
         exceeded += usize::from(sample.latency > limit);
         stalls += usize::from(run.disk.last().is_some_and(|&l| l >= nanos(ELECTION_TIMEOUT)));
         let n = run.latencies.len();

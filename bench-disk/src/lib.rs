@@ -19,13 +19,16 @@
 
 pub mod compare;
 pub mod consequence;
+pub mod distribution;
 pub mod drift;
 pub mod env;
+pub mod explain;
 pub mod finding;
 pub mod gate;
 pub mod identity;
 pub mod judge;
 pub mod lock;
+pub mod output;
 pub mod place;
 pub mod powercut;
 pub mod probe;

@@ -39,7 +39,7 @@ impl Question<'_> {
     /// expired unless a node already runs on it.
     pub fn standing(&self, verdict: &Verdict, in_use: bool) -> Standing {
         if !self.identity.same_device(&verdict.identity) {
-            return Standing::Void("it is about another device".into());
+            return Standing::Void(self.another(&verdict.identity));
         }
         let answers = match verdict.outcome {
             Outcome::Pass => verdict.limit_ns <= self.limit_ns,
@@ -53,10 +53,20 @@ impl Question<'_> {
             ));
         }
         if !in_use && self.now > verdict.expires {
-            return Standing::Void("it expired unused".into());
+            let days = verdict.expires.saturating_sub(verdict.created) / (24 * 60 * 60);
+            return Standing::Void(format!("it expired unused after {days} days"));
         }
         let (changes, forced) = verdict.conditions.changes(self.conditions);
         if forced { Standing::Void(changes.join("; ")) } else { Standing::Valid(changes) }
+    }
+
+    fn another(&self, stored: &Identity) -> String {
+        let differences = self.identity.differences(stored);
+        if self.identity.unknown() {
+            "it may be about another device: nothing identifies this one".into()
+        } else {
+            format!("it is about another device ({})", differences.join("; "))
+        }
     }
 
     /// A verdict of the last minutes from the host's run directory, whatever its answer.
@@ -87,6 +97,40 @@ pub fn candidates(directory: &Path, named: Option<&Path>) -> Vec<(PathBuf, bool)
     files.extend(beside(directory).map(|file| (file, false)));
     files.extend(named.map(|file| (file.to_path_buf(), false)));
     files
+}
+
+/// A place that was looked at.
+#[derive(Clone, Debug)]
+pub struct Looked {
+    /// The file.
+    pub path: PathBuf,
+    /// What is in it; the text says why it cannot be read.
+    pub found: Result<Option<Verdict>, String>,
+    /// Whether it answers; only with a verdict.
+    pub standing: Option<Standing>,
+}
+
+/// Looks at all places in the order in which a node asks them, the host's recent runs last.
+pub fn look(
+    question: &Question<'_>,
+    files: &[(PathBuf, bool)],
+    run_dir: Option<&RunDir>,
+) -> Vec<Looked> {
+    let recent = run_dir.map(|run_dir| run_dir.verdict_file(&question.identity.key()));
+    let mut looked: Vec<Looked> = files
+        .iter()
+        .map(|(path, in_use)| {
+            let found = Verdict::load(path).map_err(|error| error.to_string());
+            let standing = found.as_ref().ok().and_then(Option::as_ref);
+            let standing = standing.map(|verdict| question.standing(verdict, *in_use));
+            Looked { path: path.clone(), found, standing }
+        })
+        .collect();
+    if let (Some(path), Some(verdict)) = (recent, question.fresh(run_dir)) {
+        let standing = Some(question.standing(&verdict, false));
+        looked.push(Looked { path, found: Ok(Some(verdict)), standing });
+    }
+    looked
 }
 
 /// Earlier runs on this device from all places that remember.

@@ -2,10 +2,12 @@
 
 mod device;
 mod honesty;
+mod live;
 mod phases;
 pub mod quiet;
 
 use crate::ProbeError;
+use crate::distribution::{self, Distribution};
 use crate::env::Environment;
 use crate::finding::Finding;
 use crate::identity::{Conditions, Identity};
@@ -16,6 +18,7 @@ use crate::sampler::scratch::Scratch;
 use crate::sampler::shape::Load;
 use crate::verdict::{self, Measured, PhaseFigures, SCHEMA, Verdict};
 use hdrhistogram::Histogram;
+use live::Live;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,6 +71,8 @@ pub struct Progress {
     pub elapsed: Duration,
     /// Longest duration of the phase.
     pub time_box: Duration,
+    /// 99th percentile so far; `None` before there are samples.
+    pub p99: Option<Duration>,
 }
 
 /// Receives [`Progress`] about twenty times per second.
@@ -215,6 +220,7 @@ fn run(
 ) -> Result<(Run, u64), ProbeError> {
     let place = device::Place::of(&environment.judged)?;
     let pulse = Arc::new(Pulse::default());
+    let live = Arc::new(Live::default());
     let stop = Arc::new(AtomicBool::new(false));
     let epoch = Instant::now();
     let (sender, result) = channel();
@@ -222,8 +228,10 @@ fn run(
         let (pulse, stop, profile) = (pulse.clone(), stop.clone(), profile.clone());
         let (directory, kind) = (environment.judged.clone(), environment.filesystem.clone());
         let leaves: Vec<String> = environment.leaves.iter().map(|leaf| leaf.name.clone()).collect();
+        let live = live.clone();
         move || {
             let mut spent = Allowance::start(profile.device_writes, leaves);
+            let mut tail = live.tail();
             let scratch = Scratch::new(&directory, &kind);
             let outcome = NodeSampler::start(scratch, &profile, pulse.clone(), epoch).and_then(
                 |mut sampler| {
@@ -232,6 +240,7 @@ fn run(
                         if run.latencies.last().is_some_and(|&last| last > nanos(limit)) {
                             pulse.exceeded.fetch_add(1, Ordering::Relaxed);
                         }
+                        tail.extend(run.latencies.last().copied());
                         match stop.load(Ordering::Relaxed) {
                             true => Wish::Interrupt,
                             false if spent.spent(run) => Wish::End,
@@ -288,6 +297,7 @@ fn run(
             target: profile.samples as u64,
             elapsed: epoch.elapsed(),
             time_box: profile.time_box,
+            p99: live.p99(),
         });
     }
 }
@@ -362,5 +372,11 @@ fn measured(run: &Run, judgement: &Judgement, profile: &Profile) -> Option<Measu
             .map(|main| PhaseFigures { exceeded: judgement.summary.exceeded, ..main })
             .into_iter()
             .collect(),
+        sync: Distribution::of(&run.latencies),
+        write: Distribution::of(&run.writes),
+        course: distribution::course(&run.latencies, &run.finished),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,10 @@
 //! The verdict for people: percentiles, a histogram and the reasons, in 80 columns.
 
 mod extras;
+pub mod inspect;
 
 use crate::consequence;
 use crate::env::Environment;
-use crate::finding::Severity;
 use crate::judge::Outcome;
 use crate::stats::{Percentiles, Summary};
 use crate::verdict::{Measured, Verdict};
@@ -98,11 +98,7 @@ pub fn render(environment: &Environment, verdict: &Verdict) -> String {
     let answer = format!("{}: {}", verdict.outcome.as_str(), sentence(verdict, &limit));
     out.push_str(&wrap("", 2, &answer));
     for finding in &verdict.findings {
-        let mark = match finding.severity {
-            Severity::Note => "note",
-            Severity::Warn => "warning",
-            Severity::Refuse => "refused",
-        };
+        let mark = finding.severity.title();
         out.push_str(&wrap("  ", 4, &format!("{mark}: {} [{}]", finding.text, finding.code)));
     }
     if let Some(measured) = &verdict.measured {
@@ -116,7 +112,7 @@ pub fn render(environment: &Environment, verdict: &Verdict) -> String {
 
 /// Breaks a text between words. The first line begins with `indent`, further ones are indented by
 /// `hang` blanks.
-pub(crate) fn wrap(indent: &str, hang: usize, text: &str) -> String {
+pub fn wrap(indent: &str, hang: usize, text: &str) -> String {
     let mut out = String::from(indent);
     let mut width = indent.len();
     for word in text.split(' ') {
@@ -136,7 +132,7 @@ pub(crate) fn wrap(indent: &str, hang: usize, text: &str) -> String {
     out
 }
 
-fn device(environment: &Environment) -> String {
+pub(crate) fn device(environment: &Environment) -> String {
     let mut text = if environment.layers.is_empty() {
         environment.device_name()
     } else {
@@ -154,7 +150,7 @@ fn device(environment: &Environment) -> String {
     text
 }
 
-fn durability(measured: &Measured) -> String {
+pub(crate) fn durability(measured: &Measured) -> String {
     match measured.flushes {
         Some(flushes) => {
             format!("{} ({flushes} flushes for {} syncs)", measured.durability, measured.syncs)
@@ -163,7 +159,7 @@ fn durability(measured: &Measured) -> String {
     }
 }
 
-fn sentence(verdict: &Verdict, limit: &str) -> String {
+pub(crate) fn sentence(verdict: &Verdict, limit: &str) -> String {
     match (&verdict.measured, verdict.outcome) {
         (_, Outcome::Refused) => "not a place for a consensus log".into(),
         (Some(measured), outcome) => {

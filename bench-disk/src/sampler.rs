@@ -29,4 +29,9 @@ pub struct Sample {
 pub trait Sampler {
     /// Takes the next sample. An error ends the run: a failed sync is never retried.
     fn sample(&mut self) -> Result<Sample, ProbeError>;
+
+    /// Duration of the write call before the last sample's sync; `None` if there was none.
+    fn last_write(&self) -> Option<Duration> {
+        None
+    }
 }

@@ -1,6 +1,7 @@
 //! The verdict and its file: checksummed, replaced atomically, with a bounded history.
 
 use crate::ProbeError;
+use crate::distribution::{Distribution, Slice};
 use crate::finding::Finding;
 use crate::identity::{Conditions, Identity};
 use crate::judge::Outcome;
@@ -88,6 +89,15 @@ pub struct Measured {
     pub durability: String,
     /// Share of time that others kept the device busy before the run, 0 to 1.
     pub busy_before: Option<f64>,
+    /// The syncs for other programs; absent in files of versions that did not describe them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<Distribution>,
+    /// The write calls before the syncs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write: Option<Distribution>,
+    /// How the syncs went over time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub course: Vec<Slice>,
     /// What a flush adds to a write; absent in short profiles and where it cannot be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flush_cost: Option<FlushCost>,
@@ -310,13 +320,18 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Seconds since 1970.
-pub(crate) fn unix_now() -> u64 {
+pub fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Life of a verdict that no node runs on yet.
+pub(crate) fn life(identity: &Identity) -> Duration {
+    if identity.weak() { WEAK_LIFE } else { LIFE }
 }
 
 /// Expiry of a verdict made now.
 pub(crate) fn expiry(created: u64, identity: &Identity) -> u64 {
-    created + if identity.weak() { WEAK_LIFE } else { LIFE }.as_secs()
+    created + life(identity).as_secs()
 }
 
 #[cfg(test)]

@@ -61,6 +61,10 @@ pub trait HealthSource: Send + Sync + 'static {
     fn phase(&self) -> Phase;
     /// Active alarms.
     fn alarms(&self) -> Vec<AlarmKind>;
+    /// What limits the node without making it unhealthy, for people: shown, never decided by.
+    fn notices(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Whether a leader is known.
     fn has_leader(&self) -> bool;
     /// Whether this member has no vote.
@@ -94,8 +98,9 @@ pub(super) async fn health(
     }
     let reason = unhealthy(&*source, &query).await;
     source.health_answered(reason.is_none());
+    let notices = source.notices().join("; ");
     let (health, text) = match &reason {
-        None => ("true", ""),
+        None => ("true", notices.as_str()),
         Some(reason) => ("false", reason.as_str()),
     };
     // Two strings cannot fail to become JSON.
@@ -262,6 +267,9 @@ async fn answer(
                 lines.push_str(&format!("[-]{} failed: {error}\n", check.name()));
             }
         }
+    }
+    if kind.needs_ready {
+        lines.extend(source.notices().iter().map(|notice| format!("[!]{notice}\n")));
     }
     if failed {
         return reply::error(StatusCode::SERVICE_UNAVAILABLE, lines);

@@ -18,6 +18,7 @@ struct State {
     linear: Result<(), String>,
     local: Result<(), String>,
     versions: Versions,
+    notices: Vec<String>,
 }
 
 struct Fake(Mutex<State>, Mutex<Vec<(&'static str, &'static str, bool)>>);
@@ -28,6 +29,9 @@ impl HealthSource for Fake {
     }
     fn alarms(&self) -> Vec<AlarmKind> {
         self.0.lock().alarms.clone()
+    }
+    fn notices(&self) -> Vec<String> {
+        self.0.lock().notices.clone()
     }
     fn has_leader(&self) -> bool {
         self.0.lock().leader
@@ -79,6 +83,7 @@ fn fake() -> Arc<Fake> {
         linear: Ok(()),
         local: Ok(()),
         versions: Versions { server: "3.7.1".to_owned(), cluster: None, storage: None },
+        notices: Vec::new(),
     };
     Arc::new(Fake(Mutex::new(state), Mutex::default()))
 }
@@ -159,6 +164,36 @@ async fn health_names_the_first_reason() {
     unhealthy(&fake, "/health?exclude=NOSPACE", "ALARM CORRUPT").await;
     let both = "/health?exclude=NOSPACE&exclude=CORRUPT";
     unhealthy(&fake, both, "RAFT NO LEADER").await;
+}
+
+#[tokio::test]
+async fn a_notice_is_shown_and_decides_nothing() {
+    let fake = fake();
+    let body = |got: &Got| String::from_utf8_lossy(&got.body).into_owned();
+    fake.0.lock().notices = vec!["writes are refused".to_owned()];
+    let got = get(&fake, "/health").await;
+    assert_eq!(got.status, 200);
+    assert_eq!(body(&got), "{\"health\":\"true\",\"reason\":\"writes are refused\"}");
+    for path in ["/readyz", "/livez", "/livez?verbose"] {
+        let got = get(&fake, path).await;
+        assert_eq!(got.status, 200, "{path}");
+        assert!(!body(&got).contains("refused"), "{path}: {}", body(&got));
+    }
+    let got = get(&fake, "/readyz?verbose").await;
+    assert_eq!(got.status, 200);
+    assert!(body(&got).ends_with("[!]writes are refused\nok\n"), "{}", body(&got));
+    fake.0.lock().learner = true;
+    let got = get(&fake, "/readyz").await;
+    assert_eq!(got.status, 503);
+    assert!(body(&got).ends_with("[!]writes are refused\n\n"), "{}", body(&got));
+    // What makes it unhealthy is the reason then.
+    fake.0.lock().leader = false;
+    let got = get(&fake, "/health").await;
+    assert!(
+        body(&got).contains("RAFT NO LEADER") && !body(&got).contains("refused"),
+        "{}",
+        body(&got)
+    );
 }
 
 #[tokio::test]

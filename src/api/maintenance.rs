@@ -18,6 +18,9 @@ use crate::proto::etcdserverpb::{
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
+/// What the status of a member says while writes are refused because its file system is nearly full.
+pub const SHORT_OF_SPACE: &str = "free space is below --min-free-bytes: writes are refused";
+
 /// The Maintenance service.
 #[derive(Clone)]
 pub(super) struct Maintenance<N> {
@@ -39,7 +42,9 @@ impl<N: Node> Maintenance<N> {
                 format!("memberID:{} alarm:{kind}", alarm.member)
             })
             .collect();
-        no_leader.into_iter().chain(texts).collect()
+        // A state of this member alone, which passes by itself: no alarm of the cluster.
+        let space = self.node.is_short_of_space().then(|| SHORT_OF_SPACE.to_owned());
+        no_leader.into_iter().chain(texts).chain(space).collect()
     }
 
     /// Alarms of the answer to a GET.

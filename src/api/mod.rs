@@ -37,6 +37,7 @@ pub use budget::{Budget, POOL_QUEUE, POOL_THREADS, Permit, Pool};
 pub use context::{Identity, RequestContext};
 pub use kv::Kv;
 pub use lease::Lease;
+pub use maintenance::SHORT_OF_SPACE;
 pub use method::{Method, Rights, Service, Shape};
 pub use node::Node;
 pub use observer::{GrpcObserver, NoObserver};

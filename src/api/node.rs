@@ -7,6 +7,7 @@ use crate::machine::{
 use crate::mvcc::{End, HashKv, RangeQuery, RangeResult, Sort};
 use crate::node::{Changed, Handle, Identity, MemberOp, Phase, RaftStatus, Refused};
 use crate::proto::etcdserverpb::{InternalRaftRequest, ResponseHeader, TxnRequest};
+use crate::telemetry::clock;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -57,6 +58,8 @@ pub trait Node: Clone + Send + Sync + 'static {
     fn quota(&self) -> Option<u64>;
     /// Whether the file system is nearly full, so that writes are refused.
     fn is_short_of_space(&self) -> bool;
+    /// Counts a write that was refused for it.
+    fn refused_for_space(&self) {}
     /// Cluster version like `3.7.0` once decided.
     fn cluster_version(&self) -> Option<String>;
 
@@ -147,11 +150,22 @@ impl Node for Handle {
     }
 
     fn range(&self, query: &RangeQuery) -> Result<RangeResult, ReadError> {
-        self.reader().range(query)
+        let began_ns = clock::now_ns();
+        let result = self.reader().range(query);
+        let took = &self.metrics().ranges_read[usize::from(result.is_ok())];
+        took.record_ns(clock::now_ns() - began_ns);
+        result
     }
 
     fn small_range(&self, query: &RangeQuery) -> Result<Option<RangeResult>, ReadError> {
-        small_range(self.reader(), query)
+        let began_ns = clock::now_ns();
+        let result = small_range(self.reader(), query);
+        // What is not small is read again, and counted then.
+        if !matches!(result, Ok(None)) {
+            let took = &self.metrics().ranges_read[usize::from(result.is_ok())];
+            took.record_ns(clock::now_ns() - began_ns);
+        }
+        result
     }
 
     fn stream(&self, query: RangeQuery, chunk_bytes: u64) -> Result<Box<dyn Pieces>, ReadError> {
@@ -192,6 +206,10 @@ impl Node for Handle {
 
     fn is_short_of_space(&self) -> bool {
         Self::is_short_of_space(self)
+    }
+
+    fn refused_for_space(&self) {
+        Self::refused_for_space(self);
     }
 
     fn cluster_version(&self) -> Option<String> {

@@ -17,6 +17,7 @@ pub async fn check<N: Node>(node: &N, cost: u64) -> Result<(), Status> {
         return Ok(());
     }
     if node.is_short_of_space() {
+        node.refused_for_space();
         // Passes by itself when there is room again: no alarm.
         return Err(status::NO_SPACE.into());
     }

@@ -124,7 +124,7 @@ fn etcds_checks_and_texts_hold() {
         error(&["--listen-peer-urls=http://127.0.0.1:1/x"]).contains("must not contain a path")
     );
     assert!(error(&["--listen-peer-urls=ftp://127.0.0.1:1"]).contains("URL scheme must be"));
-    assert!(error(&["--cert-file=x"]).contains("--cert-file is not supported by this version"));
+    assert!(error(&["--config-file=x"]).contains("--config-file is not supported by this version"));
     assert!(error(&["--max-txn-ops=0"]).contains("a number from 1 to"));
 }
 

@@ -156,7 +156,8 @@ fn client(read: &Reader<'_>) -> Result<TlsSide, ConfigError> {
             auto: read.boolean("auto-tls")?,
             allowed_cns: Vec::new(),
             allowed_hostnames: names(read, "client-cert-allowed-hostname"),
-            skip_address_check: false,
+            // As etcd: clients may come from anywhere, through translated addresses too.
+            skip_address_check: true,
         },
         ["client-cert-auth", "trusted-ca-file", "client-crl-file"],
     )

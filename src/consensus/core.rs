@@ -25,6 +25,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Ticks after which an unused snapshot no longer pins the log, in election timeouts.
 const SNAPSHOT_PATIENCE_ELECTION_TIMEOUTS: u64 = 10;
+/// Bytes of entries that a member without others keeps: nobody lags behind, and a first other
+/// member that has more to catch up with is better served by a snapshot.
+const LONE_LOG_CACHE_BYTES: usize = 8 << 20;
 
 /// A snapshot between [`Effect::Install`] and [`Input::Installed`].
 pub(super) struct Installing {
@@ -445,6 +448,7 @@ impl Core {
             true => self.applied,
             false => self.durable,
         };
+        let alone = self.raft.raft.prs().iter().count() <= 1;
         let log = self.raft.mut_store();
         for to in log.outgoing.get_mut().wanted(durable) {
             out.push(Effect::BuildSnapshot { to });
@@ -457,9 +461,13 @@ impl Core {
         let last = log.last();
         // Entries above the durable index are needed anyway and do not count as tail.
         let above = last.saturating_sub(durable);
+        let cache_bytes = match alone {
+            true => config.log_cache_bytes.min(LONE_LOG_CACHE_BYTES),
+            false => config.log_cache_bytes,
+        };
         let base = log.truncate(durable, |entries, bytes| {
             let pinned = last - entries >= pin && bytes <= config.log_pinned_bytes;
-            let large = bytes > config.log_cache_bytes;
+            let large = bytes > cache_bytes;
             !pinned && (entries - above > config.log_cache_entries || large)
         });
         if let Some((index, term)) = base {

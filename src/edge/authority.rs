@@ -6,13 +6,11 @@
 //! authority is well formed the bytes pass untouched from then on, at no cost; if not, every header
 //! block of the connection is decoded and written anew with the host and port alone.
 
+use super::frames::{CONTINUATION, Frame, HEAD_BYTES, HEADERS};
 use bytes::BytesMut;
 use loona_hpack::Decoder;
 use std::io;
 
-const HEAD_BYTES: usize = 9;
-const HEADERS: u8 = 0x1;
-const CONTINUATION: u8 = 0x9;
 const END_STREAM: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
@@ -67,11 +65,10 @@ impl Authorities {
     /// A header block that cannot be decoded or is too large.
     pub(super) fn feed(&mut self, bytes: &[u8], out: &mut BytesMut) -> io::Result<()> {
         self.held.extend_from_slice(bytes);
-        while self.mode != Mode::Pass && self.held.len() >= HEAD_BYTES {
-            let head = &self.held[..HEAD_BYTES];
-            let len = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
-            let (kind, flags) = (head[3], head[4]);
-            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        while self.mode != Mode::Pass
+            && let Some(head) = self.held.first_chunk::<HEAD_BYTES>()
+        {
+            let Frame { len, kind, flags, stream } = Frame::parse(*head);
             if !matches!(kind, HEADERS | CONTINUATION) || len > FRAME_BYTES_MAX {
                 // Too large a frame is for the library to refuse; it needs no more than the head.
                 let pass = (HEAD_BYTES + len).min(self.held.len());

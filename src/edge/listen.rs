@@ -269,22 +269,12 @@ enum Place {
     Unix(PathBuf),
 }
 
-/// Takes the address without listening on it and adds it to `others`, which were taken before by
-/// this start. `http` and `https` on one address share a socket.
+/// Takes the address without listening on it; `others` were taken before by this start.
 ///
 /// # Errors
 /// A [`ListenError`] that names the flag, the address and what to do.
-pub fn reserve(spec: &Spec, others: &mut Vec<Reserved>) -> Result<(), ListenError> {
+pub fn reserve(spec: &Spec, others: &[Reserved]) -> Result<Reserved, ListenError> {
     let (address, tls) = spec.parse()?;
-    // Port zero is another port every time.
-    let zero = matches!(&address, Address::Tcp(address) if address.ends_with(":0"));
-    let twin = others.iter_mut().find(|other| {
-        !zero && other.address == address && other.spec.port == spec.port && other.tls != tls
-    });
-    if let Some(twin) = twin {
-        (twin.plain, twin.tls) = (true, true);
-        return Ok(());
-    }
     let place = match &address {
         Address::Tcp(address) => reserve_tcp(address, spec.reuse_port),
         Address::Unix(path) => reserve_unix(path),
@@ -295,8 +285,7 @@ pub fn reserve(spec: &Spec, others: &mut Vec<Reserved>) -> Result<(), ListenErro
     if others.iter().any(|other| other.place.collides(&place)) {
         return Err(ListenError::from_io(spec, ErrorKind::AddrInUse.into()));
     }
-    others.push(Reserved { spec: spec.clone(), place, address, plain: !tls, tls });
-    Ok(())
+    Ok(Reserved { spec: spec.clone(), address, place, plain: !tls, tls })
 }
 
 /// Takes the address and listens on it.
@@ -304,15 +293,30 @@ pub fn reserve(spec: &Spec, others: &mut Vec<Reserved>) -> Result<(), ListenErro
 /// # Errors
 /// As [`reserve`].
 pub fn bind(spec: &Spec) -> Result<Bound, ListenError> {
-    let mut reserved = Vec::with_capacity(1);
-    reserve(spec, &mut reserved)?;
-    reserved.swap_remove(0).listen()
+    reserve(spec, &[])?.listen()
 }
 
 impl Reserved {
     /// What will be served there.
     pub fn port(&self) -> Port {
         self.spec.port
+    }
+
+    /// Serves `spec` on this socket too, if both are the same address for the same purpose, one with
+    /// TLS and the other without. `false`: it needs a socket of its own.
+    ///
+    /// # Errors
+    /// As [`Spec::parse`].
+    pub fn share(&mut self, spec: &Spec) -> Result<bool, ListenError> {
+        let (address, tls) = spec.parse()?;
+        let same = address == self.address && spec.port == self.spec.port;
+        // Port zero is another port every time.
+        let zero = matches!(&address, Address::Tcp(address) if address.ends_with(":0"));
+        if !same || zero || self.tls == tls && self.plain != tls {
+            return Ok(false);
+        }
+        (self.plain, self.tls) = (true, true);
+        Ok(true)
     }
 
     /// Opens the socket. Connections queue in the kernel until [`super::Edge::serve`].

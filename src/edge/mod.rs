@@ -6,8 +6,9 @@
 //! port, a gRPC service and an HTTP router ([`Routes`]).
 //!
 //! ```text
-//! reserve ──> Reserved ──> Bound ──> Edge::serve ──> accept ──> [TLS] ──> sniff ──> HTTP/2 (guarded) ──┬─> Routes.rpc
-//!                                                                            └────> HTTP/1 ────────────┴─> Routes.http
+//! reserve ──> Reserved ──> Bound ──> Edge::serve ──> accept ──> [TLS] ──> sniff
+//!     sniff ──> HTTP/2 (guarded) ──┬─> Routes.rpc
+//!       └─────> HTTP/1 ────────────┴─> Routes.http
 //! ```
 
 mod accept;

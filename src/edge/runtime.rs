@@ -16,6 +16,8 @@ use tokio::sync::watch;
 
 /// Threads of each runtime for work that may block it (large ranges); see `api`'s pool.
 const BLOCKING_THREADS: usize = 2;
+/// Niceness of these threads: a put that wakes up while a large range is computed runs at once.
+const POOL_NICE: i32 = 10;
 /// Idle blocking threads end after this.
 const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -131,6 +133,11 @@ fn run_thread(ix: usize, ready: &mpsc::Sender<Ready>, mut end: watch::Receiver<b
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_keep_alive(BLOCKING_KEEP_ALIVE)
         .thread_name(format!("edge-{ix}-pool"))
+        // Of the threads of this runtime only those of the pool are started by it.
+        .on_thread_start(|| {
+            // Without it large ranges only take more from the requests beside them.
+            let _ = rustix::process::nice(POOL_NICE);
+        })
         .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,

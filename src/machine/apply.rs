@@ -217,9 +217,7 @@ impl Machine {
     fn lease_revoke(&mut self, id: i64, outcome: &mut Outcome) -> Result<Answer> {
         let keys = self.leases.write().revoke(id).map_err(|_| AnswerError::LeaseNotFound)?;
         let mut write = self.write();
-        for key in &keys {
-            write.delete_key(key);
-        }
+        write.delete_keys(keys.iter().map(|key| &**key));
         let changes = write.finish();
         self.commit(changes, outcome);
         self.sizes.total_bytes = self.sizes.total_bytes.saturating_sub(LEASE_COST);

@@ -1,12 +1,15 @@
 //! Compactions in the background, a step at a time on the apply thread.
 
 use super::{BATCH_ROW_BYTES, Machine};
-use crate::mvcc::{Compaction, Dropped, NEVER_COMPACTED, Step};
+use crate::mvcc::{
+    Compaction, Dropped, HashJob, HashKv, NEVER_COMPACTED, RowsError, SharedIndex, Step,
+};
 use crate::store::{
-    DROPPED_PER_BATCH, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Table, revision_value,
+    DROPPED_PER_BATCH, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Shared, Table, revision_value,
 };
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Compactions that are accepted but not finished.
 #[derive(Debug, Default)]
@@ -21,6 +24,35 @@ pub(super) struct History {
     /// A compaction was resumed after a restart: hashes made on top of it would differ from those
     /// of other members until it has finished.
     interrupted: bool,
+}
+
+/// The hash of the running compaction, to be made on another thread.
+#[derive(Debug)]
+pub struct CompactionHash {
+    job: HashJob,
+    index: SharedIndex,
+    store: Shared,
+}
+
+impl CompactionHash {
+    /// The main revision of its compaction.
+    #[must_use]
+    pub fn at(&self) -> i64 {
+        self.job.at()
+    }
+
+    /// Makes it; `None` if `stop` was set meanwhile.
+    #[must_use]
+    pub fn run(mut self, stop: &AtomicBool) -> Option<Result<HashKv, RowsError>> {
+        while !stop.load(Relaxed) {
+            match self.job.slice(&self.index, &self.store) {
+                Ok(None) => {}
+                Ok(Some(hash)) => return Some(Ok(hash)),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        None
+    }
 }
 
 impl Machine {
@@ -42,6 +74,37 @@ impl Machine {
     #[must_use]
     pub fn compaction_pending(&self) -> bool {
         !self.history.jobs.is_empty()
+    }
+
+    /// Revision of the compaction that runs, the oldest unfinished one.
+    #[must_use]
+    pub fn compacting_at(&self) -> Option<i64> {
+        self.history.jobs.front().map(Compaction::at)
+    }
+
+    /// The hash that the running compaction has to make next; `None` if it has none to make, or not
+    /// yet. Whoever takes it hands the result to [`Machine::compaction_hashed`] and makes no
+    /// [`Machine::compaction_step`] before that.
+    #[must_use]
+    pub fn compaction_hash(&self) -> Option<CompactionHash> {
+        let job = self.history.jobs.front()?;
+        if self.broken.is_some() || self.published.compacted() < job.at() {
+            return None;
+        }
+        let (index, store) = (self.index.clone(), self.store.clone());
+        Some(CompactionHash { job: job.hash_job()?, index, store })
+    }
+
+    /// Takes the hash of the compaction at `at`. A store that could not be read breaks the machine.
+    pub fn compaction_hashed(&mut self, at: i64, hash: Result<HashKv, RowsError>) {
+        match hash {
+            Ok(hash) => {
+                if let Some(job) = self.history.jobs.front_mut().filter(|job| job.at() == at) {
+                    job.hashed(hash);
+                }
+            }
+            Err(error) => self.broken = Some(error.into()),
+        }
     }
 
     /// Does one slice of the oldest unfinished compaction; true if there is more to do. The rows

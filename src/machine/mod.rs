@@ -37,6 +37,7 @@ pub use answer::{
 };
 pub use auth::AuthStatus;
 pub use check::RequestError;
+pub use history::CompactionHash;
 pub use ids::RequestIds;
 pub use members::{Member, Members};
 pub use published::{Downgrade, Sizes};

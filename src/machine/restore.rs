@@ -5,9 +5,7 @@ use super::published::Published;
 use super::{Alarm, Downgrade, Machine, MachineOptions, Sizes};
 use super::{alarms::Alarms, auth::Auth, members::Members};
 use crate::lease;
-use crate::mvcc::{
-    Charge, FIRST_REVISION, KeyIndex, KeyValue, NEVER_COMPACTED, Revision, Rows, RowsError,
-};
+use crate::mvcc::{Charge, FIRST_REVISION, KeyIndex, NEVER_COMPACTED, Parts, Revision, RowsError};
 use crate::store::{
     Batch, Loaded, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Shared, Swapped, Table,
     row_footprint,
@@ -213,18 +211,20 @@ impl Rebuild {
     ) -> Result<(), MachineError> {
         let total = self.newest.max(0) as u64;
         let mut rows = 0;
-        store.scan(0, i64::MAX, &mut |revision, tombstone, row| {
+        // Nothing is pending at a start: the durable view has all.
+        let mut take = |revision: Revision, tombstone, row: &[u8]| {
             rows += 1;
             if rows % PROGRESS_ROWS == 0 {
                 progress(revision.main as u64, total);
             }
             if self.row(revision, tombstone, row) {
-                ControlFlow::Continue(())
-            } else {
-                self.damaged = Some(revision);
-                ControlFlow::Break(())
+                return ControlFlow::Continue(());
             }
-        })?;
+            self.damaged = Some(revision);
+            ControlFlow::Break(())
+        };
+        let scanned = store.view().scan_borrowed(Revision::default(), i64::MAX, &mut take);
+        let _: ControlFlow<()> = scanned.map_err(|error| RowsError::Fault(error.to_string()))?;
         if let Some(revision) = self.damaged {
             let key = Bytes::copy_from_slice(&revision.to_bytes());
             return Err(MachineError::Damaged { table: "key", key });
@@ -234,14 +234,14 @@ impl Rebuild {
     }
 
     /// Takes in one row; false if it is damaged.
-    fn row(&mut self, revision: Revision, tombstone: bool, row: Bytes) -> bool {
+    fn row(&mut self, revision: Revision, tombstone: bool, row: &[u8]) -> bool {
         let charge = Charge::new(row_footprint(row.len()));
-        let Ok(kv) = KeyValue::decode(row) else { return false };
-        if kv.key.is_empty() || (!tombstone && kv.mod_revision != revision.main) {
+        let Some(kv) = Parts::decode(row) else { return false };
+        if kv.key.is_empty() || (!tombstone && kv.modified != revision.main) {
             return false;
         }
-        let live = (!tombstone).then_some((kv.create_revision, kv.version));
-        let superseded = self.index.restore(&kv.key, revision, live, charge);
+        let live = (!tombstone).then_some((kv.create, kv.version));
+        let superseded = self.index.restore(kv.key, revision, live, charge);
         if let Some(superseded) = superseded {
             self.sizes.in_use_bytes -= superseded.bytes();
             self.sizes.keys -= 1;
@@ -252,8 +252,8 @@ impl Rebuild {
             self.sizes.keys += 1;
         }
         // A superseded row may name a lease that was revoked later: then the key has none.
-        if tombstone || self.leases.put(&kv.key, kv.lease).is_err() {
-            self.leases.delete(&kv.key);
+        if tombstone || self.leases.put(kv.key, kv.lease).is_err() {
+            self.leases.delete(kv.key);
         }
         self.newest = self.newest.max(revision.main);
         true

@@ -83,6 +83,11 @@ impl HealthSource for Health {
         node.reader().alarms().iter().map(kind).collect()
     }
 
+    fn notices(&self) -> Vec<String> {
+        let short = self.node.get().is_some_and(Handle::is_short_of_space);
+        short.then(|| assay::api::SHORT_OF_SPACE.to_string()).into_iter().collect()
+    }
+
     fn has_leader(&self) -> bool {
         self.node.get().is_some_and(|node| node.raft().leader != 0)
     }

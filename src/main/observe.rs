@@ -192,6 +192,8 @@ fn node(node: &Handle) -> NodeSample {
             streams: watch.streams as u64,
             watchers: watch.watchers as u64,
             slow: watch.lagging as u64,
+            blocked: watch.blocked as u64,
+            pending: node.watch().pending_events() as u64,
             events: watch.events,
             fell_behind: watch.fell_behind,
             compacted: watch.compacted,

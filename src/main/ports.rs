@@ -1,6 +1,7 @@
 //! The listeners of a start: all addresses are taken at once, and opened when the node may serve.
 
 use super::glue;
+use super::tls::Sides;
 use assay::config::Config;
 use assay::edge::{self, Bound, ListenError, Port, Reserved};
 
@@ -14,6 +15,22 @@ pub(crate) struct Open {
     pub(crate) metrics: Vec<Bound>,
 }
 
+impl Open {
+    /// Takes out the sockets of `port` that can be served: plain ones, and those whose certificate
+    /// is known by now.
+    pub(crate) fn take_ready(&mut self, port: Port, sides: &Sides) -> Vec<Bound> {
+        let list = match port {
+            Port::Client => &mut self.clients,
+            Port::Peer => &mut self.peers,
+            Port::Metrics => &mut self.metrics,
+        };
+        sides.secure(list);
+        let (waiting, ready) = std::mem::take(list).into_iter().partition(Bound::lacks_certificate);
+        *list = waiting;
+        ready
+    }
+}
+
 impl Ports {
     /// Takes every address of the configuration.
     ///
@@ -21,14 +38,21 @@ impl Ports {
     /// The first one that cannot be had, with its flag.
     pub(crate) fn reserve(config: &Config) -> Result<Self, ListenError> {
         let listen = &config.listen;
-        let mut taken = Vec::new();
+        let mut taken: Vec<Reserved> = Vec::new();
         for (flag, urls, port) in [
             ("listen-client-urls", &listen.client, Port::Client),
             ("listen-peer-urls", &listen.peer, Port::Peer),
             ("listen-metrics-urls", &listen.metrics, Port::Metrics),
         ] {
             for spec in glue::specs(flag, urls, port, listen.reuse_port) {
-                optional(config, port, edge::reserve(&spec, &mut taken))?;
+                let mut shared = false;
+                for reserved in &mut taken {
+                    shared = shared || reserved.share(&spec)?;
+                }
+                if shared {
+                    continue;
+                }
+                taken.extend(optional(config, port, edge::reserve(&spec, &taken))?);
             }
         }
         Ok(Self(taken))

@@ -3,22 +3,24 @@
 use super::drift::DiskDrift;
 use super::glue::{self, Health, Vars};
 use super::ports::Ports;
+use super::settle::Settle;
 use super::signals::Signals;
-use super::{gate, observe, places, service, text, tls};
+use super::{gate, observe, places, ports, service, text, tls};
 use assay::admin::{Access, Admin};
 use assay::api;
 use assay::config::{Config, LogOutput};
 use assay::disk::{Disk, OsDisk};
-use assay::edge::{self, Bound, Edge, NoRpc};
+use assay::edge::{self, Edge, NoRpc, Port};
 use assay::node::data_dir::DataDir;
 use assay::node::{self, Node, Progress};
 use assay::peer;
 use assay::telemetry::io::IoStats;
 use assay::telemetry::logging;
-use assay::telemetry::metrics::{GateState, Metrics, Sources};
+use assay::telemetry::metrics::{GateReading, GateState, Metrics, Sources};
 use assay::telemetry::node_metrics::NodeMetrics;
 use assay::telemetry::peer_stats::PeerStats;
 use assay::telemetry::rpc::{ConnStats, RpcStats};
+use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -93,8 +95,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     for warning in config.tls.warnings(&config.listen) {
         tracing::warn!("{warning}");
     }
-    let refuse_tls = |error| Refusal::new(EXIT_CONFIGURATION, error);
-    let mut sides = tls::from_files(config).map_err(refuse_tls)?;
+    let mut sides = tls::from_files(config).map_err(|error| refused(&error))?;
     let ports = Ports::reserve(config).map_err(|error| refused(&error))?;
     if config.gate.mode != "off" {
         tracing::info!(
@@ -118,6 +119,10 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let io = Arc::new(IoStats::new());
     let node_metrics = Arc::new(NodeMetrics::default());
     let metrics = Arc::new(Metrics::new());
+    let reading = Arc::new(Mutex::new(GateReading {
+        state: decision.state.as_str(),
+        p99_seconds: decision.p99.map(|p99| p99.as_secs_f64()),
+    }));
     metrics.set_sources(Sources {
         peers: peer_stats.clone(),
         io: io.clone(),
@@ -125,9 +130,8 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         rpc: rpc.clone(),
         conns,
         gate: GateState {
-            state: decision.state.as_str(),
+            reading: reading.clone(),
             states: bench_disk::gate::State::ALL.map(bench_disk::gate::State::as_str).to_vec(),
-            p99_seconds: decision.p99.map(|p99| p99.as_secs_f64()),
             limit_seconds: config.gate.p99.as_secs_f64(),
         },
         connection_limits: glue::connection_limits(fd_limit),
@@ -168,29 +172,26 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let mut ports = ports.listen(config).map_err(|error| refused(&error))?;
     let metrics_urls: Vec<String> =
         ports.metrics.iter().map(|bound| bound.url().to_string()).collect();
-    sides.secure(&mut ports.metrics);
-    let serve_metrics =
-        |bound: Vec<Bound>| edge.serve(bound, |_, _| NoRpc::routes(admin.metrics_routes()));
-    let (waiting, served): (Vec<_>, Vec<_>) =
-        ports.metrics.into_iter().partition(Bound::lacks_certificate);
-    serve_metrics(served);
+    let peer_service = peer::Service::default();
+    let serve_early = |ports: &mut ports::Open, sides: &tls::Sides| {
+        edge.serve(ports.take_ready(Port::Metrics, sides), |_, _| {
+            NoRpc::routes(admin.metrics_routes())
+        });
+        edge.serve(ports.take_ready(Port::Peer, sides), |_, _| edge::Routes {
+            rpc: Some(peer_service.server()),
+            http: admin.peer_routes(),
+        });
+    };
+    serve_early(&mut ports, &sides);
 
-    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io));
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io.clone()));
     let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
-    tls::add_self_signed(&mut sides, config, &*disk).map_err(refuse_tls)?;
-    let mut waiting = waiting;
-    for bound in [&mut waiting, &mut ports.clients, &mut ports.peers] {
-        sides.secure(bound);
-    }
-    serve_metrics(waiting);
-    let peer_service = peer::Service::default();
-    edge.serve(ports.peers, |_, _| edge::Routes {
-        rpc: Some(peer_service.server()),
-        http: admin.peer_routes(),
-    });
-    sides.follow_files(&edge.runtimes()[0]);
-    let security = sides.dialling();
+    tls::add_self_signed(&mut sides, config, &*disk).map_err(|error| refused(&error))?;
+    serve_early(&mut ports, &sides);
+    sides.follow_files(&first);
+    let dialer = peer::Dialer::new(sides.peer.clone());
+    let clients = ports.take_ready(Port::Client, &sides);
     // Ignored only if it was set before, which cannot be.
     let _ = in_use.set(sides);
     if let Err(error) = bench_disk::gate::adopt(&decision, &config.paths.data_dir) {
@@ -199,7 +200,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let joined = match dir.format {
         Some(_) => None,
         None => first
-            .block_on(node::join(config, &security))
+            .block_on(node::join(config, &dialer))
             .map_err(|error| Refusal::new(error.exit_code(), error))?,
     };
     let parts = node::Parts {
@@ -210,7 +211,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         dir,
         network: edge.runtimes().to_vec(),
         peer_stats,
-        security,
+        dialer,
         joined,
     };
     let mut node =
@@ -246,11 +247,13 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     }
     progress.enter("serve");
     let api = api::node_service(&node.handle, Arc::new(observe::Calls(rpc)));
-    edge.serve(ports.clients, |_, _| edge::Routes {
+    edge.serve(clients, |_, _| edge::Routes {
         rpc: Some(api.clone()),
         http: admin.client_routes(Default::default()),
     });
     ready(config, &decision.summary, &node, &metrics_urls);
+    let data_dir = config.paths.data_dir.clone();
+    Settle { decision, limit: config.gate.p99, data_dir, io, reading }.start();
     first.block_on(signals.wait(&mut ended));
     stop(edge, node, &first);
     Ok(())

@@ -4,12 +4,10 @@ use assay::config::{self, Config, TlsSide, UrlList};
 use assay::disk::{Disk, Fault, Open};
 use assay::edge::tls::{self, Tls, TlsError};
 use assay::edge::{Bound, Port};
-use assay::peer;
 use assay::telemetry::io::FileKind;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 /// Directory of self-signed certificates below the data directory, as etcd names it.
@@ -24,19 +22,6 @@ pub(crate) enum SetupError {
     /// The self-signed certificate cannot be kept.
     #[error("cannot keep the self-signed certificate: {0}")]
     Keep(#[from] Fault),
-}
-
-/// Encrypts connections to other members.
-struct Dialler(Arc<Tls>);
-
-impl peer::Secure for Dialler {
-    fn dial(&self, host: String, plain: TcpStream) -> peer::Dialling {
-        let tls = self.0.clone();
-        Box::pin(async move {
-            let secured = tls.dial(&host, plain).await?;
-            Ok(Box::new(secured) as Box<dyn peer::Socket>)
-        })
-    }
 }
 
 /// TLS of both sides, where it was asked for.
@@ -63,12 +48,6 @@ impl Sides {
                 bound.secure(tls);
             }
         }
-    }
-
-    /// How connections to other members are encrypted.
-    pub(crate) fn dialling(&self) -> peer::Security {
-        let tls = self.peer.clone()?;
-        Some(Arc::new(Dialler(tls)))
     }
 
     /// Reads changed files from now on.

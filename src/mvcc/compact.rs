@@ -3,7 +3,7 @@
 //! Readers are cut off first, by raising the index's floor; only then does a [`Compaction`] run,
 //! a slice at a time between other work. First it hashes what the compaction covers (the hash of
 //! etcd's finished compactions, which members compare), then it walks the index and hands out the
-//! condemned rows, each key's together. If the process ends in between, the rows that are left
+//! condemned rows, each key's together. The hash may be made elsewhere meanwhile ([`HashJob`]). If the process ends in between, the rows that are left
 //! tell a new index everything, and the compaction runs again without harm.
 
 use super::rows::key_in;
@@ -38,13 +38,7 @@ pub enum Step {
 
 #[derive(Debug)]
 enum Phase {
-    Hash {
-        /// Where to go on.
-        from: Revision,
-        /// Rows up to the previous compaction that stay, then all up to this one. etcd counts
-        /// every row if none stays, but some row of the compact revision itself always does.
-        hasher: KvHasher,
-    },
+    Hash(HashJob),
     Prune {
         /// Key to go on at.
         from: Box<[u8]>,
@@ -55,10 +49,59 @@ enum Phase {
 /// A running compaction at one revision.
 #[derive(Debug)]
 pub struct Compaction {
+    at: i64,
+    phase: Phase,
+}
+
+/// Makes the hash of a compaction in slices. Until the compaction goes on, neither the rows up to
+/// its revision change nor what the index keeps of them, so the hash is the same wherever and
+/// whenever it is made, beside new commands and later compactions that wait.
+#[derive(Clone, Debug)]
+pub struct HashJob {
     /// Compact revision before, −1 if none.
     previous: i64,
     at: i64,
-    phase: Phase,
+    /// Where to go on.
+    from: Revision,
+    /// Rows up to the previous compaction that stay, then all up to this one. etcd counts every row
+    /// if none stays, but some row of the compact revision itself always does.
+    hasher: KvHasher,
+}
+
+impl HashJob {
+    /// The main revision of its compaction.
+    #[must_use]
+    pub fn at(&self) -> i64 {
+        self.at
+    }
+
+    /// Hashes a slice of rows; the hash when there are none left.
+    ///
+    /// # Errors
+    /// [`RowsError::Fault`]: the store is broken.
+    pub fn slice<R: Rows + ?Sized>(
+        &mut self,
+        index: &SharedIndex,
+        rows: &R,
+    ) -> Result<Option<HashKv>, RowsError> {
+        let slice = read_slice(rows, self.from, self.at)?;
+        for (revision, tombstone, row) in &slice {
+            let old = revision.main <= self.previous;
+            if !old || index.read().keeps(&key_in(row), *revision, self.at) {
+                self.hasher.add(*revision, *tombstone, row);
+            }
+        }
+        let Some((last, ..)) = slice.last() else {
+            return Ok(Some(HashKv {
+                hash: self.hasher.finish(),
+                compact_revision: self.previous,
+                hash_revision: self.at,
+                revision: 0,
+            }));
+        };
+        self.from = Revision { sub: last.sub + 1, ..*last };
+        Ok(None)
+    }
 }
 
 impl Compaction {
@@ -67,11 +110,27 @@ impl Compaction {
     #[must_use]
     pub fn new(previous: i64, at: i64, hashed: bool) -> Self {
         let phase = if hashed {
-            Phase::Hash { from: Revision::default(), hasher: KvHasher::default() }
+            let from = Revision::default();
+            Phase::Hash(HashJob { previous, at, from, hasher: KvHasher::default() })
         } else {
             Phase::Prune { from: Box::default(), hash: None }
         };
-        Self { previous, at, phase }
+        Self { at, phase }
+    }
+
+    /// The hash, to be made elsewhere and handed back with [`Compaction::hashed`] before the next
+    /// step; `None` if there is none to make any more.
+    #[must_use]
+    pub fn hash_job(&self) -> Option<HashJob> {
+        match &self.phase {
+            Phase::Hash(job) => Some(job.clone()),
+            Phase::Prune { .. } => None,
+        }
+    }
+
+    /// Takes the hash that a job made and goes on behind it.
+    pub fn hashed(&mut self, hash: HashKv) {
+        self.phase = Phase::Prune { from: Box::default(), hash: Some(hash) };
     }
 
     /// The main revision it compacts at.
@@ -91,28 +150,11 @@ impl Compaction {
         rows: &R,
         dropped: &mut Vec<Dropped>,
     ) -> Result<Step, RowsError> {
-        let (previous, at) = (self.previous, self.at);
+        let at = self.at;
         match &mut self.phase {
-            Phase::Hash { from, hasher } => {
-                let slice = read_slice(rows, *from, at)?;
-                for (revision, tombstone, row) in &slice {
-                    let old = revision.main <= previous;
-                    if !old || index.read().keeps(&key_in(row), *revision, at) {
-                        hasher.add(*revision, *tombstone, row);
-                    }
-                }
-                match slice.last() {
-                    Some((last, ..)) => *from = Revision { sub: last.sub + 1, ..*last },
-                    None => {
-                        let hash = hasher.finish();
-                        let hash = HashKv {
-                            hash,
-                            compact_revision: previous,
-                            hash_revision: at,
-                            revision: 0,
-                        };
-                        self.phase = Phase::Prune { from: Box::default(), hash: Some(hash) };
-                    }
+            Phase::Hash(job) => {
+                if let Some(hash) = job.slice(index, rows)? {
+                    self.hashed(hash);
                 }
                 Ok(Step::More)
             }

@@ -26,13 +26,14 @@ mod tests;
 mod txn;
 mod write;
 
-pub use compact::{Compaction, Dropped, Step};
+pub use compact::{Compaction, Dropped, HashJob, Step};
 pub use event::{Event, EventBatch, EventKind};
 pub use hash::{HashKv, KvHasher, hash_kv};
 pub use key_index::{Charge, KeyIndex, Live, Put as IndexPut, SharedIndex};
 pub use key_range::{End, KeyRange};
 pub use range::{Filters, RangeQuery, RangeResult, Sort, SortTarget, key_only_row, range};
 pub use revision::Revision;
+pub(crate) use rows::Parts;
 pub use rows::{KeyValue, Rows, RowsError};
 pub use txn::{
     Compare, CompareOp, Delete, KvError, Op, OpAnswer, Put, Test, Txn, TxnAnswer, evaluate,

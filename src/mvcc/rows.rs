@@ -2,7 +2,9 @@
 
 use super::Revision;
 use bytes::{BufMut, Bytes, BytesMut};
-use prost::encoding::{encode_varint, encoded_len_varint};
+use prost::encoding::{
+    DecodeContext, decode_key, decode_varint, encode_varint, encoded_len_varint, skip_field,
+};
 use std::ops::ControlFlow;
 
 /// A key with its value and history numbers; wire-identical to `mvccpb.KeyValue`. A row is its
@@ -103,6 +105,37 @@ pub(crate) struct Parts<'a> {
     pub(crate) version: i64,
     pub(crate) value: &'a [u8],
     pub(crate) lease: i64,
+}
+
+impl<'a> Parts<'a> {
+    /// Reads an encoded row without copying; `None` if it is not one. Unknown fields are skipped
+    /// and of a field that comes twice the last one counts, as in any protobuf message.
+    pub(crate) fn decode(mut row: &'a [u8]) -> Option<Self> {
+        let mut parts = Self::default();
+        while !row.is_empty() {
+            let (key, wire_type) = decode_key(&mut row).ok()?;
+            let field = (key << 3) as u8 | wire_type as u8;
+            match (key, field) {
+                (..16, TAG_KEY) => parts.key = take_bytes(&mut row)?,
+                (..16, TAG_VALUE) => parts.value = take_bytes(&mut row)?,
+                (..16, TAG_CREATE) => parts.create = decode_varint(&mut row).ok()? as i64,
+                (..16, TAG_MOD) => parts.modified = decode_varint(&mut row).ok()? as i64,
+                (..16, TAG_VERSION) => parts.version = decode_varint(&mut row).ok()? as i64,
+                (..16, TAG_LEASE) => parts.lease = decode_varint(&mut row).ok()? as i64,
+                (1..=6, _) => return None,
+                _ => skip_field(wire_type, key, &mut row, DecodeContext::default()).ok()?,
+            }
+        }
+        Some(parts)
+    }
+}
+
+/// Takes a length-delimited field.
+fn take_bytes<'a>(row: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(decode_varint(row).ok()?).ok()?;
+    let (bytes, rest) = row.split_at_checked(len)?;
+    *row = rest;
+    Some(bytes)
 }
 
 impl Parts<'_> {

@@ -326,3 +326,49 @@ fn leaves_shrink_and_merge_when_keys_go() {
         assert_eq!(store.at(&format!("{i:04}"), store.revision).is_some(), i % 50 == 0);
     }
 }
+
+#[test]
+fn borrowed_rows_read_as_decoded_ones() {
+    use super::rows::Parts;
+    use prost::Message as _;
+    let mut state = 1_u64;
+    let mut random = move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (state >> 33) % below
+    };
+    let (mut good, mut bad) = (0, 0);
+    for _ in 0..20_000 {
+        let number = |bits: u64| if bits > 62 { -1 } else { (1_i64 << bits) - 1 };
+        let kv = KeyValue {
+            key: vec![1; random(20) as usize].into(),
+            create_revision: number(random(64)),
+            mod_revision: number(random(64)),
+            version: number(random(64)),
+            value: vec![2; random(200) as usize].into(),
+            lease: number(random(64)),
+        };
+        let mut row = kv.encode_to_vec();
+        // Changed, cut or followed by something else.
+        if let (Some(_), choice) = (row.first(), random(4)) {
+            let at = random(row.len() as u64) as usize;
+            match choice {
+                0 => row[at] = random(256) as u8,
+                1 => row.truncate(at),
+                2 => row.extend_from_slice(&[0x3a, 2, 7, 7, 0x40, 9]),
+                _ => {}
+            }
+        }
+        let read = Parts::decode(&row).map(|p| KeyValue {
+            key: p.key.to_vec().into(),
+            create_revision: p.create,
+            mod_revision: p.modified,
+            version: p.version,
+            value: p.value.to_vec().into(),
+            lease: p.lease,
+        });
+        let decoded = KeyValue::decode(&row[..]).ok();
+        assert_eq!(read, decoded, "{row:?}");
+        *if read.is_some() { &mut good } else { &mut bad } += 1;
+    }
+    assert!(good > 1_000 && bad > 1_000, "{good} good, {bad} bad");
+}

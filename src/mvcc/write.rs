@@ -4,7 +4,7 @@ use super::range::range;
 use super::rows::{Parts, key_in};
 use super::txn::{Path, check, check_put, choose, decode, execute, tombstone_row};
 use super::{
-    Charge, Delete, Event, EventKind, KeyRange, KeyValue, KvError, Live, Put, RangeQuery,
+    Charge, Delete, Event, EventKind, KeyIndex, KeyRange, KeyValue, KvError, Live, Put, RangeQuery,
     RangeResult, Revision, Rows, RowsError, SharedIndex, Txn, TxnAnswer,
 };
 use bytes::Bytes;
@@ -38,6 +38,11 @@ pub struct Write<'a, R: ?Sized> {
     changes: Changes,
 }
 
+/// Keys deleted per hold of the index. With a hold for each, a large delete waits for the slice of
+/// some reader at every key; in one hold, readers would wait for all of it. This many take less than
+/// a reader's slice.
+const DELETE_HOLD_KEYS: usize = 128;
+
 /// Rows of the store and, before them, those of the open transaction.
 struct Fresh<'a, R: ?Sized> {
     rows: &'a R,
@@ -57,7 +62,7 @@ impl<R: Rows + ?Sized> Rows for Fresh<'_, R> {
     }
 
     fn rows(&self, revisions: &[Revision]) -> Result<Vec<Bytes>, RowsError> {
-        if self.fresh.is_empty() {
+        if revisions.iter().all(|revision| revision.main != self.main) {
             return self.rows.rows(revisions);
         }
         revisions.iter().map(|revision| self.row(*revision)).collect()
@@ -242,36 +247,44 @@ impl<'a, R: Rows + ?Sized> Write<'a, R> {
     /// # Errors
     /// [`KvError::Rows`].
     pub fn delete(&mut self, delete: &Delete) -> Result<(i64, Vec<Bytes>), KvError> {
-        let mut deleted = 0;
-        let mut prev_kvs = Vec::new();
+        let mut keys: Vec<(Box<[u8]>, Live)> = Vec::new();
         let mut after: Option<Vec<u8>> = None;
         loop {
-            let mut keys: Vec<(Box<[u8]>, Live)> = Vec::new();
-            after =
-                self.slice(&delete.range, after.as_deref(), |k, live| keys.push((k.into(), live)));
-            if delete.prev_kv {
-                let revisions: Vec<Revision> = keys.iter().map(|(_, live)| live.revision).collect();
-                prev_kvs.extend(self.view().rows(&revisions)?);
-            }
-            deleted += keys.len() as i64;
-            for (key, _) in &keys {
-                self.delete_key(key);
-            }
+            let from = after.as_deref();
+            after = self.slice(&delete.range, from, |key, live| keys.push((key.into(), live)));
             if after.is_none() {
-                return Ok((deleted, prev_kvs));
+                break;
+            }
+        }
+        // All at once: the store reads them in its own order.
+        let prev_kvs = if delete.prev_kv {
+            let revisions: Vec<Revision> = keys.iter().map(|(_, live)| live.revision).collect();
+            self.view().rows(&revisions)?
+        } else {
+            Vec::new()
+        };
+        self.delete_keys(keys.iter().map(|(key, _)| &**key));
+        Ok((keys.len() as i64, prev_kvs))
+    }
+
+    /// Deletes those of the keys that exist, [`DELETE_HOLD_KEYS`] per hold of the index.
+    pub fn delete_keys<'k>(&mut self, keys: impl IntoIterator<Item = &'k [u8]>) {
+        let mut keys = keys.into_iter().peekable();
+        let shared = self.index;
+        while keys.peek().is_some() {
+            let mut index = shared.write();
+            for key in keys.by_ref().take(DELETE_HOLD_KEYS) {
+                self.delete_key(&mut index, key);
             }
         }
     }
 
-    /// Deletes one key if it exists.
-    pub fn delete_key(&mut self, key: &[u8]) {
+    fn delete_key(&mut self, index: &mut KeyIndex, key: &[u8]) {
         let revision = self.next();
         let row = tombstone_row(key);
         let charge = Charge::new((self.charge)(row.len()));
-        let mut index = self.index.write();
         let Some((before, before_charge)) = index.tombstone(key, revision, charge) else { return };
         let prev = prev_of(Some(before), revision.main, || index.get(key, revision.main - 1));
-        drop(index);
         let shown = Parts { key, modified: revision.main, ..Parts::default() }.encode();
         let changes = &mut self.changes;
         changes.charged += charge.bytes();

@@ -8,7 +8,9 @@ use super::convert;
 use super::counts;
 use super::fatal;
 use super::handle::{Done, End, Inner, Refused};
-use super::input::{ApplyInput, BarrierReply, Events, NodeInput, Stamps, StoreInput, Waiter};
+use super::input::{
+    ApplyInput, BarrierReply, Events, HashInput, NodeInput, Stamps, StoreInput, Waiter,
+};
 use super::lane::{Lane, Taker, Turns};
 use super::local::addresses;
 use super::watch_thread::WatchLane;
@@ -22,7 +24,7 @@ use crate::telemetry::stage::Stage;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Bytes of rows that freeze the open batch before its time: what the store thread writes within
 /// about a second on a middling disk.
@@ -33,6 +35,8 @@ const SWEEP_EVERY_NS: u64 = 1_000_000_000;
 /// the wake-ups that it saves cost a caller, and than the sync that the guest would be late for.
 const GUEST_COMMANDS_MAX: usize = 4;
 const GUEST_COMMAND_BYTES_MAX: usize = 16 << 10;
+/// Thousandths of a millisecond.
+const NS_PER_MICRO: u64 = 1_000;
 
 /// What the thread needs.
 pub(super) struct ApplyThread {
@@ -40,6 +44,7 @@ pub(super) struct ApplyThread {
     pub(super) queue: Arc<Lane<ApplyInput>>,
     pub(super) node: Arc<Lane<NodeInput>>,
     pub(super) store: Arc<Lane<StoreInput>>,
+    pub(super) hash: Arc<Lane<HashInput>>,
     pub(super) watch: Arc<WatchLane>,
     pub(super) answers: Answers,
     pub(super) inner: Arc<Inner>,
@@ -63,6 +68,10 @@ struct Loop {
     installing: Option<SnapshotMeta>,
     compacting: bool,
     compaction_due_ns: u64,
+    /// The compaction that runs: when it began, and what its steps took, ns.
+    compaction: Option<(u64, u64)>,
+    /// Its hash is being made; it goes on after that.
+    hashing: bool,
     opened_ns: Option<u64>,
     swept_ns: u64,
     /// Term whose entries the core was last told to be applied.
@@ -85,6 +94,8 @@ impl ApplyThread {
             // An unfinished compaction of the last run goes on.
             compacting: true,
             compaction_due_ns: 0,
+            compaction: None,
+            hashing: false,
             opened_ns: None,
             swept_ns: 0,
             told_term: 0,
@@ -113,7 +124,7 @@ impl Turns<ApplyInput> for Loop {
             .opened_ns
             .filter(|_| !self.store_busy && self.installing.is_none())
             .map(|opened| opened + self.thread.store_interval.as_nanos() as u64);
-        let compaction = self.compacting.then_some(self.compaction_due_ns);
+        let compaction = (self.compacting && !self.hashing).then_some(self.compaction_due_ns);
         freeze.into_iter().chain(compaction).min()
     }
 
@@ -192,6 +203,10 @@ impl Loop {
                     self.compactions.push((revision, reply));
                     self.compacting = true;
                 }
+                ApplyInput::Hashed { at, hash } => {
+                    self.thread.machine.compaction_hashed(at, hash);
+                    self.hashing = false;
+                }
                 ApplyInput::StoreIdle => self.store_busy = false,
                 ApplyInput::Install(meta) => {
                     // What is open is in the snapshot too, and must not be written behind it.
@@ -228,6 +243,19 @@ impl Loop {
         stop
     }
 
+    /// Tells the core how far applying has come. A leader that applies its own entries learns it
+    /// early enough with whatever comes next, unless leases or a new term hang on it.
+    fn report(&mut self, index: u64, leases: Vec<machine::LeaseChange>) {
+        let (_, term) = self.thread.machine.applied();
+        let leads = self.thread.metrics.leads.load(Relaxed) == 1;
+        let quiet = leads && leases.is_empty() && self.told_term == term;
+        self.told_term = term;
+        self.thread.node.push_quietly(NodeInput::Applied { index, term, leases });
+        if !quiet {
+            self.thread.node.wake();
+        }
+    }
+
     /// The store's file is exchanged: the machine is rebuilt from it and everybody is told.
     fn install(&mut self, swapped: Swapped) {
         let Some(meta) = self.installing.take() else { return };
@@ -238,6 +266,7 @@ impl Loop {
         let (applied, _) = self.thread.machine.applied();
         assert_eq!(applied, meta.index, "the staged file is not the snapshot that was asked for");
         self.store_busy = false;
+        (self.hashing, self.compaction) = (false, None);
         self.opened_ns = None;
         self.compacting = true;
         let m = &self.thread.metrics;
@@ -254,19 +283,6 @@ impl Loop {
         );
         let leases = self.thread.machine.lease_records();
         self.thread.node.push(NodeInput::Installed { meta, leases });
-    }
-
-    /// Tells the core how far applying has come. A leader that applies its own entries learns it
-    /// early enough with whatever comes next, unless leases or a new term hang on it.
-    fn report(&mut self, index: u64, leases: Vec<machine::LeaseChange>) {
-        let (_, term) = self.thread.machine.applied();
-        let leads = self.thread.metrics.leads.load(Relaxed) == 1;
-        let quiet = leads && leases.is_empty() && self.told_term == term;
-        self.told_term = term;
-        self.thread.node.push_quietly(NodeInput::Applied { index, term, leases });
-        if !quiet {
-            self.thread.node.wake();
-        }
     }
 
     fn apply(&mut self, committed: &Committed) -> machine::Outcome {
@@ -342,16 +358,42 @@ impl Loop {
 
     /// A slice of a compaction, then a pause, so that applying is never held up by it.
     fn compact(&mut self, now: u64) {
-        if !self.compacting || now < self.compaction_due_ns {
+        if !self.compacting || self.hashing || now < self.compaction_due_ns {
             return;
         }
-        self.compacting = self.thread.machine.compaction_step();
+        self.compacting = self.compaction_step(now);
         self.compaction_due_ns = now + self.thread.compaction_pause.as_nanos() as u64;
         if !self.compacting && !self.compactions.is_empty() {
             // All rows are in the open batch: durable with the next commit.
             self.commits.extend(self.compactions.drain(..).map(|(_, reply)| reply));
             self.commit_wanted = true;
         }
+    }
+
+    /// One step, and what it took. `now` is when it begins.
+    fn compaction_step(&mut self, now: u64) -> bool {
+        let Some(at) = self.thread.machine.compacting_at() else { return false };
+        if let Some(hash) = self.thread.machine.compaction_hash() {
+            self.compaction.get_or_insert((now, 0));
+            self.hashing = true;
+            self.thread.hash.push(HashInput::Make(hash));
+            return true;
+        }
+        let more = self.thread.machine.compaction_step();
+        let ended = clock::now_ns();
+        let (began, work) = self.compaction.unwrap_or((now, 0));
+        let (took, work) = (ended - now, work + (ended - now));
+        let seen = &self.thread.metrics.compactions;
+        seen.step.record_milli(took / NS_PER_MICRO);
+        self.compaction = Some((began, work));
+        if self.thread.machine.compacting_at() != Some(at) {
+            self.compaction = None;
+            seen.work.record_milli(work / NS_PER_MICRO);
+            seen.total.record_milli((ended - began) / NS_PER_MICRO);
+            let wall = clock::wall().duration_since(UNIX_EPOCH);
+            seen.last.store(wall.map_or(0, |since| since.as_secs()), Relaxed);
+        }
+        more
     }
 
     /// Hands the open batch to the store thread when its time has come and that thread is free.
@@ -370,6 +412,8 @@ impl Loop {
             self.opened_ns = None;
             self.commit_wanted = false;
             let replies = std::mem::take(&mut self.commits);
+            let dropped = batch.as_ref().map_or(0, |batch| batch.dropped.len() as u64);
+            self.thread.metrics.compactions.rows.fetch_add(dropped, Relaxed);
             if batch.is_some() || !replies.is_empty() {
                 self.thread.store.push(StoreInput::Commit { batch, replies });
             }

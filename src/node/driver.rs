@@ -75,10 +75,10 @@ struct Loop {
     stamps: VecDeque<Stamps>,
     /// Everything up to this index is on disk here.
     persisted: u64,
-    /// While a snapshot is being installed: the batch that belongs behind it.
-    behind_snapshot: Option<Option<Batch>>,
     /// Something was put into the lane of the apply thread that it is not woken for yet.
     apply_waits: bool,
+    /// While a snapshot is being installed: the batch that belongs behind it.
+    behind_snapshot: Option<Option<Batch>>,
     /// Commands that wait for a leader.
     parked: Parked,
     /// The leader, 0 if none is known.
@@ -101,8 +101,8 @@ impl Driver {
             in_flight: VecDeque::new(),
             stamps: VecDeque::new(),
             persisted: 0,
-            behind_snapshot: None,
             apply_waits: false,
+            behind_snapshot: None,
             parked: Parked::default(),
             leader: 0,
             tick_ns: clock::now_ns() + heartbeat_ns,
@@ -228,13 +228,11 @@ impl Loop {
             }
             NodeInput::LeaseRemaining { id, reply } => {
                 // Before the timers run "unknown" would be a lie.
-                send(
-                    reply,
-                    match self.driver.clock.leads() {
-                        Some(_) => Ok(self.driver.clock.remaining(id, now)),
-                        None => Err(Refused::NotLeader),
-                    },
-                );
+                let times = match self.driver.clock.leads() {
+                    Some(_) => Ok(self.driver.clock.remaining(id, now)),
+                    None => Err(Refused::NotLeader),
+                };
+                send(reply, times);
             }
             NodeInput::LeaseOrder { reply } => send(reply, Ok(self.driver.clock.ordered())),
             NodeInput::OwnFailed { id } => {
@@ -351,6 +349,7 @@ impl Loop {
         match change {
             LeaseChange::Granted { id, ttl } => {
                 metrics.leases_granted.fetch_add(1, Relaxed);
+                metrics.lease_ttls.record_milli(ttl.unsigned_abs().saturating_mul(1_000));
                 self.driver.clock.granted(id, ttl, now);
             }
             LeaseChange::Revoked { id } => {

@@ -29,6 +29,9 @@ pub(super) const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Committed entries that may wait to be applied before writes are refused; etcd's number.
 const APPLY_LAG_MAX: u64 = 5000;
 
+/// A linearizable read that waits longer counts as slow: after this time etcd asks the leader again.
+const READ_RETRY: Duration = Duration::from_millis(500);
+
 /// A command that was applied.
 #[derive(Debug)]
 pub struct Done {
@@ -292,7 +295,12 @@ impl Handle {
     /// No leader, a deadline passed, or the node stops.
     pub async fn linearize(&self) -> Result<(), Refused> {
         let _reading = Reading::new(&self.0.reading);
-        self.barrier(|reply| self.0.hand_in(NodeInput::Read(reply))).await
+        let asked_ns = clock::now_ns();
+        let answer = self.barrier(|reply| self.0.hand_in(NodeInput::Read(reply))).await;
+        if clock::now_ns() - asked_ns > READ_RETRY.as_nanos() as u64 {
+            self.0.metrics.reads_slow.fetch_add(1, Relaxed);
+        }
+        answer
     }
 
     /// Makes everything applied so far durable in the store.
@@ -423,6 +431,11 @@ impl Handle {
     /// Whether client writes that need space must be refused (`--min-free-bytes`).
     pub fn is_short_of_space(&self) -> bool {
         self.0.metrics.space_refused.load(Relaxed) == 1
+    }
+
+    /// Counts a request that was refused for it.
+    pub fn refused_for_space(&self) {
+        self.0.metrics.space_refusals.fetch_add(1, Relaxed);
     }
 
     async fn barrier(&self, push: impl FnOnce(super::input::BarrierReply)) -> Result<(), Refused> {

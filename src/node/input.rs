@@ -1,6 +1,7 @@
 //! What travels between the node's threads.
 
 use super::handle::{Done, Refused};
+use crate::mvcc::{HashKv, RowsError};
 use crate::{consensus, lease, machine};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -133,6 +134,8 @@ pub(super) enum ApplyInput {
     CommitStore(BarrierReply),
     /// Answer when the compaction at `revision` has removed its rows and they are durable.
     CompactionDone { revision: i64, reply: BarrierReply },
+    /// The hash of the compaction at `at` is made.
+    Hashed { at: i64, hash: Result<HashKv, RowsError> },
     /// The store thread has finished a commit.
     StoreIdle,
     /// Take over the snapshot that was staged at this position.
@@ -150,6 +153,14 @@ pub(super) struct Waiter {
     pub(super) received_ns: u64,
     pub(super) proposed_ns: u64,
     pub(super) reply: Option<ProposeReply>,
+}
+
+/// What the hash thread is told.
+pub(super) enum HashInput {
+    /// Make this hash.
+    Make(machine::CompactionHash),
+    /// End.
+    Stop,
 }
 
 /// What the store thread is told.

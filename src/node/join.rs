@@ -7,7 +7,7 @@ use super::handle::Identity;
 use super::start::Joined;
 use crate::config::Config;
 use crate::machine::ids;
-use crate::peer::{self, Address, Found, Security};
+use crate::peer::{self, Address, Found};
 use crate::proto::peer as pb;
 
 /// Why a member with an empty data directory does not start.
@@ -92,14 +92,14 @@ impl JoinError {
 ///
 /// # Errors
 /// [`JoinError`] says what to do.
-pub async fn join(config: &Config, security: &Security) -> Result<Option<Joined>, JoinError> {
+pub async fn join(config: &Config, dialer: &peer::Dialer) -> Result<Option<Joined>, JoinError> {
     let mut urls = Vec::new();
     for (name, listed) in &config.bootstrap.members {
         if *name != config.name {
             urls.extend(listed.texts());
         }
     }
-    let found = ask_all(urls, security).await;
+    let found = ask_all(urls, dialer).await;
     if config.bootstrap.existing {
         let found = found.map_err(|errors| JoinError::Nobody(errors.join("; ")))?;
         return existing(config, found).map(Some);
@@ -111,11 +111,11 @@ pub async fn join(config: &Config, security: &Security) -> Result<Option<Joined>
 }
 
 /// Asks everybody at once; the first answer counts.
-async fn ask_all(urls: Vec<String>, security: &Security) -> Result<Found, Vec<String>> {
+async fn ask_all(urls: Vec<String>, dialer: &peer::Dialer) -> Result<Found, Vec<String>> {
     let mut asked = tokio::task::JoinSet::new();
     for url in urls {
-        let security = security.clone();
-        asked.spawn(async move { peer::ask(&[url], &security).await });
+        let dialer = dialer.clone();
+        asked.spawn(async move { peer::ask(&dialer, &[url]).await });
     }
     let mut errors = Vec::new();
     while let Some(answer) = asked.join_next().await {

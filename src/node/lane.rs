@@ -83,9 +83,9 @@ impl<T> Lane<T> {
         self.queue.lock().push(item);
     }
 
-    /// Whether nothing waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.lock().is_empty()
+    /// Whether anything waits that `is_such`.
+    pub(super) fn has(&self, is_such: impl FnMut(&T) -> bool) -> bool {
+        self.queue.lock().iter().any(is_such)
     }
 
     /// Takes the turn over what waits, or wakes the owner to do so.

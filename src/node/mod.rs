@@ -17,6 +17,7 @@ pub mod data_dir;
 mod driver;
 pub mod fatal;
 mod handle;
+mod hash_thread;
 mod history;
 mod input;
 mod join;

@@ -1,7 +1,7 @@
 //! The end of a start and the way of a stop.
 
 use super::handle::{Handle, Phase, Refused};
-use super::input::{ApplyInput, NodeInput, StoreInput, WalInput};
+use super::input::{ApplyInput, HashInput, NodeInput, StoreInput, WalInput};
 use super::snapshot_in::SnapshotIn;
 use super::snapshot_out::SnapshotOut;
 use super::start::Node;
@@ -89,6 +89,8 @@ impl Node {
         self.threads.join("wal");
         self.apply.push(ApplyInput::Stop);
         self.threads.join("apply");
+        self.hash.push(HashInput::Stop);
+        self.threads.join("hash");
         self.store.push(StoreInput::Stop);
         self.threads.join("store");
         self.handle.0.watch.stop();

@@ -10,7 +10,7 @@ use crate::disk::Disk;
 use crate::mvcc::Revision;
 use crate::proto::peer as pb;
 use crate::proto::peer::snapshot_part::Part;
-use crate::store::{self, Options, Row, Staging, StoreError, Table};
+use crate::store::{self, Options, Room, Row, Staging, StoreError, Table};
 use crate::telemetry::clock;
 use bytes::Bytes;
 use std::path::PathBuf;
@@ -48,6 +48,8 @@ pub(super) struct SnapshotInThread {
     pub(super) path: PathBuf,
     /// Free space that must remain.
     pub(super) min_free: u64,
+    /// Waits when the file system is full all the same.
+    pub(super) room: Option<Arc<dyn Room>>,
 }
 
 impl SnapshotInThread {
@@ -96,7 +98,7 @@ impl SnapshotInThread {
                 self.min_free
             ));
         }
-        let options = Options { cache_bytes: CACHE_BYTES, clean: true, room: None };
+        let options = Options { cache_bytes: CACHE_BYTES, clean: true, room: self.room.clone() };
         let at = (meta.index, meta.term);
         let staging = Staging::create(self.disk.clone(), &self.path, at, head.revision, &options);
         let mut arriving = Arriving::new(check(staging), head.revision);

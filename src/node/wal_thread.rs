@@ -45,25 +45,41 @@ pub(super) fn weight(batch: &crate::consensus::Batch) -> usize {
         .sum()
 }
 
+/// Whether somebody waits for this to be done: everything but a commit index that has moved.
+fn is_urgent(input: &WalInput) -> bool {
+    match input {
+        WalInput::Persist(batch) => batch.sync || !batch.entries.is_empty(),
+        WalInput::Reset { .. } | WalInput::Truncate { .. } | WalInput::Stop => true,
+    }
+}
+
 impl WalThread {
     /// Body of the thread. Returns when told to stop; a fault ends the process.
     pub(super) fn run(mut self) {
         self.queue.own();
         let mut inputs = Vec::new();
         let mut spares_wanted = true;
+        // Something was appended that is not in the file yet.
+        let mut unwritten = false;
         let spares_from = clock::now_ns() + SPARE_DELAY_NS;
         loop {
             let early = Duration::from_nanos(spares_from.saturating_sub(clock::now_ns()));
-            self.queue.drain(&mut inputs, spares_wanted.then_some(IDLE.max(early)));
+            let spares = spares_wanted.then_some(IDLE.max(early));
+            self.queue.drain(&mut inputs, unwritten.then_some(IDLE).or(spares));
+            if inputs.is_empty() && unwritten {
+                check(self.wal.commit());
+                unwritten = false;
+                continue;
+            }
             if inputs.is_empty() && spares_wanted && clock::now_ns() >= spares_from {
                 spares_wanted =
                     matches!(check(self.wal.prepare_spare(SPARE_STEP_BYTES)), SpareStep::More);
                 continue;
             }
             let (mut last, mut bytes, mut entries) = (None, 0, 0);
-            let mut truncate = None;
-            let mut stop = false;
+            let (mut truncate, mut urgent, mut stop) = (None, false, false);
             for input in inputs.drain(..) {
+                urgent |= is_urgent(&input);
                 match input {
                     WalInput::Persist(batch) => {
                         self.append(&convert::batch(&batch));
@@ -80,13 +96,17 @@ impl WalThread {
             }
             if let Some(batch) = last {
                 let mut written_ns = 0;
-                check(self.wal.commit_marked(&mut || written_ns = clock::now_ns()));
+                // A commit index alone need not outlive a crash. It goes into the write of the next
+                // batch, or into one of its own when the thread is idle.
+                unwritten = !urgent;
+                if urgent {
+                    check(self.wal.commit_marked(&mut || written_ns = clock::now_ns()));
+                    self.metrics.wal_groups.fetch_add(1, Relaxed);
+                    self.metrics.wal_group_entries.fetch_add(entries as u64, Relaxed);
+                }
                 let synced_ns = clock::now_ns();
                 self.credit.fetch_sub(bytes, Relaxed);
-                self.metrics.wal_groups.fetch_add(1, Relaxed);
-                self.metrics.wal_group_entries.fetch_add(entries as u64, Relaxed);
-                let persisted = NodeInput::Persisted(Persisted { batch, written_ns, synced_ns });
-                self.report(persisted, stop || truncate.is_some());
+                self.report(Persisted { batch, written_ns, synced_ns }, stop || truncate.is_some());
             }
             if let Some(index) = truncate {
                 check(self.wal.truncate_front(index));
@@ -103,15 +123,16 @@ impl WalThread {
 impl WalThread {
     /// Tells the core. With nothing else to do this thread takes what follows from it on: a lone
     /// put then wakes two threads less.
-    fn report(&self, persisted: NodeInput, busy: bool) {
-        if busy || !self.queue.is_empty() {
+    fn report(&self, persisted: Persisted, busy: bool) {
+        let persisted = NodeInput::Persisted(persisted);
+        if busy || self.queue.has(is_urgent) {
             return self.node.push(persisted);
         }
         self.node.push_quietly(persisted);
         self.node.offer(Taker::Wal);
-        match self.queue.is_empty() {
-            true => self.apply.offer(Taker::Wal),
-            false => self.apply.wake(),
+        match self.queue.has(is_urgent) {
+            true => self.apply.wake(),
+            false => self.apply.offer(Taker::Wal),
         }
     }
 

@@ -10,7 +10,10 @@ use crate::watch::{Create, Delivery, Load, QUEUE_BYTES, QUEUE_EVENTS, Stats, Str
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::task::{Context, Poll, Waker};
 
 /// Batches that may wait for the hub (`architecture.md` 4).
@@ -57,6 +60,8 @@ pub struct WatchLane {
     streams: AtomicUsize,
     next_stream: AtomicU64,
     stats: Mutex<Stats>,
+    /// Events in all queues.
+    pending: Arc<AtomicUsize>,
 }
 
 impl WatchLane {
@@ -88,7 +93,7 @@ impl WatchLane {
     pub fn open(self: &Arc<Self>) -> WatchStream {
         let id = self.next_stream.fetch_add(1, SeqCst);
         self.streams.fetch_add(1, SeqCst);
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(Queue::new(self.pending.clone()));
         self.inputs.push(WatchInput::Open(id, queue.clone()));
         WatchStream { id, lane: self.clone(), queue, taken: Vec::new().into_iter() }
     }
@@ -102,6 +107,12 @@ impl WatchLane {
     #[must_use]
     pub fn stats(&self) -> Stats {
         *self.stats.lock()
+    }
+
+    /// Events that wait to be sent, in the queues of all streams.
+    #[must_use]
+    pub fn pending_events(&self) -> usize {
+        self.pending.load(Relaxed)
     }
 
     pub(super) fn set_stats(&self, stats: Stats) {
@@ -130,6 +141,8 @@ pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     bytes: AtomicUsize,
     events: AtomicUsize,
+    /// Events in the queues of all streams.
+    all_events: Arc<AtomicUsize>,
     /// The hub wants to know when half of the queue is free.
     wants_room: AtomicBool,
     /// Requests in the lane.
@@ -145,7 +158,25 @@ struct Waiting {
     ended: bool,
 }
 
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.all_events.fetch_sub(self.events.load(Relaxed), Relaxed);
+    }
+}
+
 impl Queue {
+    fn new(all_events: Arc<AtomicUsize>) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            bytes: AtomicUsize::new(0),
+            events: AtomicUsize::new(0),
+            all_events,
+            wants_room: AtomicBool::new(false),
+            requests: AtomicUsize::new(0),
+            stalled: AtomicBool::new(false),
+        }
+    }
+
     pub(super) fn load(&self) -> Load {
         Load { bytes: self.bytes.load(SeqCst), events: self.events.load(SeqCst) }
     }
@@ -154,6 +185,7 @@ impl Queue {
     pub(super) fn count(&self, delivery: &Delivery) {
         self.bytes.fetch_add(delivery.bytes, SeqCst);
         self.events.fetch_add(delivery.weight(), SeqCst);
+        self.all_events.fetch_add(delivery.weight(), Relaxed);
     }
 
     /// Appends counted deliveries and wakes the stream once.
@@ -204,6 +236,7 @@ impl Queue {
     fn sent(&self, delivery: &Delivery) -> bool {
         self.bytes.fetch_sub(delivery.bytes, SeqCst);
         self.events.fetch_sub(delivery.weight(), SeqCst);
+        self.all_events.fetch_sub(delivery.weight(), Relaxed);
         self.wants_room.load(SeqCst) && self.has_half_free() && self.wants_room.swap(false, SeqCst)
     }
 }

@@ -1,12 +1,11 @@
-//! Outgoing connections to peers: one function builds all of them.
+//! Outgoing connections to peers: one function builds all of them, plain or in TLS.
 
+use crate::edge::{Failure, Tls};
 use hyper_util::rt::TokioIo;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tonic::transport::{Channel, Endpoint, Uri};
 
 /// Time to connect: beyond any round trip in a cluster, short enough for the next URL's turn.
@@ -35,69 +34,84 @@ pub enum DialError {
     },
 }
 
-/// An encrypted connection.
-pub trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
-
-/// Encrypts outgoing connections; given by whoever owns certificates.
-pub trait Secure: Send + Sync + 'static {
-    /// Does our side of the handshake with `host` over a plain connection.
-    fn dial(&self, host: String, plain: TcpStream) -> Dialling;
+/// Connects to members. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Dialer {
+    tls: Option<Arc<Tls>>,
 }
 
-/// A handshake under way.
-pub type Dialling = Pin<Box<dyn Future<Output = io::Result<Box<dyn Socket>>> + Send>>;
-
-/// How outgoing connections are encrypted; none: `https` URLs cannot be dialled.
-pub type Security = Option<Arc<dyn Secure>>;
-
-/// Connects to a peer URL (`http://HOST:PORT`, `https://HOST:PORT` or `unix://PATH`).
-///
-/// # Errors
-/// See [`DialError`].
-pub async fn channel(url: &str, security: &Security) -> Result<Channel, DialError> {
-    let bad = |why: String| DialError::Url { url: url.to_owned(), why };
-    let socket = url.strip_prefix("unix://").map(str::to_owned);
-    let secured = url.strip_prefix("https://").map(str::to_owned);
-    if url.starts_with("unixs://") {
-        return Err(bad("TLS on a Unix socket is not in this version; use unix://".into()));
+impl Dialer {
+    /// With what `https` URLs need; without it only plain ones can be dialled.
+    pub fn new(tls: Option<Arc<Tls>>) -> Self {
+        Self { tls }
     }
-    let security = match (&secured, security) {
-        (Some(_), None) => {
-            return Err(bad("this member has no certificates for peers: give --peer-cert-file, \
-                            --peer-key-file and --peer-trusted-ca-file"
-                .into()));
-        }
-        (_, security) => security.clone(),
-    };
-    // The name of the authority is not used on a Unix socket, but there has to be one; encryption
-    // is the connector's, so the scheme is plain for everybody above it.
-    let target = match (&socket, &secured) {
-        (Some(_), _) => "http://localhost".to_owned(),
-        (None, Some(authority)) => format!("http://{authority}"),
-        (None, None) => url.to_owned(),
-    };
+
+    /// Connects to a peer URL: `http://HOST:PORT`, `https://HOST:PORT`, `unix://PATH` or
+    /// `unixs://PATH`. The certificate of a member must be valid for the URL's host.
+    ///
+    /// # Errors
+    /// See [`DialError`].
+    pub async fn channel(&self, url: &str) -> Result<Channel, DialError> {
+        let tls = if url.starts_with("https://") || url.starts_with("unixs://") {
+            Some(self.tls.clone().ok_or_else(|| {
+                DialError::Url {
+                    url: url.to_owned(),
+                    why: "this member has no certificate to dial it with; give --peer-cert-file, \
+                      --peer-key-file and --peer-trusted-ca-file, or --peer-auto-tls"
+                        .into(),
+                }
+            })?)
+        } else {
+            None
+        };
+        channel(url, tls).await
+    }
+}
+
+async fn channel(url: &str, tls: Option<Arc<Tls>>) -> Result<Channel, DialError> {
+    let bad = |why: String| DialError::Url { url: url.to_owned(), why };
+    let (_, address) = url.split_once("://").ok_or_else(|| bad("it has no scheme".into()))?;
+    let address = address.to_owned();
+    let is_socket = url.starts_with("unix");
+    // The name of the authority is not used on a Unix socket, but there has to be one. Encryption
+    // is the connector's business: what is built on top of it need not know.
+    let target =
+        if is_socket { "http://localhost".to_owned() } else { format!("http://{address}") };
     let endpoint = Endpoint::from_shared(target)
         .map_err(|error| bad(error.to_string()))?
         .connect_timeout(CONNECT)
         .tcp_nodelay(true)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES);
-    let connected = match socket {
-        None => match (secured, security) {
-            (Some(authority), Some(security)) => {
-                let connector =
-                    tower::service_fn(move |_: Uri| encrypted(authority.clone(), security.clone()));
-                endpoint.connect_with_connector(connector).await
-            }
-            _ => endpoint.connect().await,
-        },
-        Some(path) => {
+    let connected = match (is_socket, tls) {
+        (false, None) => endpoint.connect().await,
+        (true, None) => {
             let connector = tower::service_fn(move |_: Uri| {
-                let path = path.clone();
+                let address = address.clone();
+                async move { Ok::<_, io::Error>(TokioIo::new(UnixStream::connect(address).await?)) }
+            });
+            endpoint.connect_with_connector(connector).await
+        }
+        (true, Some(tls)) => {
+            let connector = tower::service_fn(move |_: Uri| {
+                let (address, tls) = (address.clone(), tls.clone());
                 async move {
-                    let stream = tokio::net::UnixStream::connect(path).await?;
-                    Ok::<_, std::io::Error>(TokioIo::new(stream))
+                    let socket = UnixStream::connect(address).await?;
+                    let stream = tls.dial("localhost", socket).await;
+                    stream.map(TokioIo::new).map_err(Failure::explain)
+                }
+            });
+            endpoint.connect_with_connector(connector).await
+        }
+        (false, Some(tls)) => {
+            let connector = tower::service_fn(move |_: Uri| {
+                let (address, tls) = (address.clone(), tls.clone());
+                async move {
+                    let socket = TcpStream::connect(&address).await?;
+                    socket.set_nodelay(true)?;
+                    let host = address.rsplit_once(':').map_or(&*address, |(host, _)| host);
+                    let host = host.trim_start_matches('[').trim_end_matches(']');
+                    tls.dial(host, socket).await.map(TokioIo::new).map_err(Failure::explain)
                 }
             });
             endpoint.connect_with_connector(connector).await
@@ -106,20 +120,8 @@ pub async fn channel(url: &str, security: &Security) -> Result<Channel, DialErro
     connected.map_err(|error| DialError::Connect { url: url.to_owned(), why: whole(&error) })
 }
 
-/// A TLS connection to `host:port`.
-async fn encrypted(
-    authority: String,
-    security: Arc<dyn Secure>,
-) -> io::Result<TokioIo<Box<dyn Socket>>> {
-    let plain = TcpStream::connect(&authority).await?;
-    plain.set_nodelay(true)?;
-    let host = authority.rsplit_once(':').map_or(authority.as_str(), |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-    security.dial(host, plain).await.map(TokioIo::new)
-}
-
 /// An error with its causes: the outermost says only "transport error".
-fn whole(error: &dyn std::error::Error) -> String {
+pub(super) fn whole(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -1,6 +1,6 @@
 //! What a member asks the others before it has a log of its own.
 
-use super::dial::{self, Security};
+use super::dial::Dialer;
 use crate::proto::peer as pb;
 use crate::proto::peer::peer_client::PeerClient;
 use std::time::Duration;
@@ -28,10 +28,10 @@ pub struct Found {
 ///
 /// # Errors
 /// What went wrong with each of them.
-pub async fn ask(urls: &[String], security: &Security) -> Result<Found, Vec<String>> {
+pub async fn ask(dialer: &Dialer, urls: &[String]) -> Result<Found, Vec<String>> {
     let mut errors = Vec::new();
     for url in urls {
-        match timeout(ANSWER, one(url, security)).await {
+        match timeout(ANSWER, one(dialer, url)).await {
             Ok(Ok(found)) => return Ok(found),
             Ok(Err(error)) => errors.push(error),
             Err(_) => errors.push(format!("{url}: no answer for {} s", ANSWER.as_secs())),
@@ -40,8 +40,8 @@ pub async fn ask(urls: &[String], security: &Security) -> Result<Found, Vec<Stri
     Err(errors)
 }
 
-async fn one(url: &str, security: &Security) -> Result<Found, String> {
-    let channel = dial::channel(url, security).await.map_err(|error| error.to_string())?;
+async fn one(dialer: &Dialer, url: &str) -> Result<Found, String> {
+    let channel = dialer.channel(url).await.map_err(|error| error.to_string())?;
     let answer = PeerClient::new(channel).members(pb::MembersRequest {}).await;
     let answer = answer.map_err(|status| format!("{url}: {}", status.message()))?.into_inner();
     Ok(Found {

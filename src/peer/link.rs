@@ -1,7 +1,7 @@
 //! The connection to one peer: made, watched, made again.
 
 use super::call::CallError;
-use super::dial::{self, Security};
+use super::dial::{Dialer, whole};
 use super::identity::Identity;
 use super::queue::Queue;
 use super::{Address, Local};
@@ -43,11 +43,11 @@ pub(super) type OwnUrls = Arc<RwLock<Vec<String>>>;
 pub(super) struct Link {
     own: Identity,
     own_urls: OwnUrls,
-    security: Security,
     address: Address,
     queue: Arc<Queue>,
     numbers: Arc<PeerNumbers>,
     local: Arc<dyn Local>,
+    dialer: Dialer,
     /// Process clock plus 1 when the present connection came up; 0: there is none.
     since: AtomicU64,
     /// Of the present connection, with its URL.
@@ -62,19 +62,19 @@ impl Link {
         runtime: &Handle,
         own: Identity,
         own_urls: OwnUrls,
-        security: Security,
         address: Address,
         local: Arc<dyn Local>,
         numbers: Arc<PeerNumbers>,
+        dialer: Dialer,
     ) -> Arc<Link> {
         let link = Arc::new(Link {
             own,
             own_urls,
-            security,
             address,
             queue: Arc::default(),
             numbers,
             local,
+            dialer,
             since: AtomicU64::new(0),
             channel: Mutex::default(),
             runtime: runtime.clone(),
@@ -94,8 +94,8 @@ impl Link {
         self.channel.lock().as_ref().map(|(_, url)| url.clone())
     }
 
-    pub(super) fn security(&self) -> &Security {
-        &self.security
+    pub(super) fn dialer(&self) -> &Dialer {
+        &self.dialer
     }
 
     pub(super) fn runtime(&self) -> &Handle {
@@ -200,9 +200,8 @@ impl Link {
 
     /// One connection from its beginning to its end.
     async fn connection(&self, url: &str) -> Result<std::convert::Infallible, Broken> {
-        let channel = dial::channel(url, &self.security)
-            .await
-            .map_err(|error| Broken::Lost(error.to_string()))?;
+        let channel = self.dialer.channel(url).await;
+        let channel = channel.map_err(|error| Broken::Lost(error.to_string()))?;
         let outgoing = self.queue.open(self.hello(), self.numbers.clone());
         let mut client = PeerClient::new(channel.clone())
             .max_decoding_message_size(ANSWER_MAX_BYTES)
@@ -267,7 +266,8 @@ impl Link {
                 self.local.we_are_removed();
                 Broken::Refused(status.message().to_owned())
             }
-            _ => Broken::Lost(status.message().to_owned()),
+            // With TLS 1.3 a member refuses our certificate after the handshake: the cause says so.
+            _ => Broken::Lost(whole(status)),
         }
     }
 }

@@ -21,7 +21,7 @@ mod snapshot;
 mod tests;
 
 pub use call::CallError;
-pub use dial::{DialError, Dialling, Secure, Security, Socket, channel};
+pub use dial::{DialError, Dialer};
 pub use identity::{FEATURE_LEVEL, FORMAT, Identity};
 pub use join::{Found, ask};
 pub use server::Service;
@@ -100,7 +100,7 @@ struct Inner {
     runtimes: Vec<Handle>,
     next_runtime: AtomicUsize,
     stats: Arc<PeerStats>,
-    security: Security,
+    dialer: Dialer,
     links: RwLock<BTreeMap<NodeId, Known>>,
 }
 
@@ -119,7 +119,7 @@ impl Peers {
         urls: Vec<String>,
         runtimes: Vec<Handle>,
         stats: Arc<PeerStats>,
-        security: Security,
+        dialer: Dialer,
     ) -> Peers {
         Peers(Arc::new(Inner {
             own,
@@ -127,7 +127,7 @@ impl Peers {
             runtimes,
             next_runtime: AtomicUsize::default(),
             stats,
-            security,
+            dialer,
             links: RwLock::default(),
         }))
     }
@@ -196,10 +196,10 @@ impl Peers {
             &inner.runtimes[at],
             inner.own,
             inner.own_urls.clone(),
-            inner.security.clone(),
             member.clone(),
             local.clone(),
             inner.stats.of(member.id),
+            inner.dialer.clone(),
         );
         links.insert(member.id, Known { link, applied });
     }

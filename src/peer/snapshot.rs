@@ -1,7 +1,7 @@
 //! Rows of a snapshot on their way to another member, on a connection of their own: it must not
 //! delay heartbeats.
 
-use super::dial::{self, Security};
+use super::dial::Dialer;
 use super::link::{BATCH_MAX_BYTES, Link};
 use crate::proto::peer as pb;
 use crate::proto::peer::peer_client::PeerClient;
@@ -82,11 +82,11 @@ impl Link {
         let (done_sender, done) = oneshot::channel();
         let runtime = self.runtime().clone();
         let numbers = self.numbers().clone();
-        let security = self.security().clone();
+        let dialer = self.dialer().clone();
         runtime.spawn(async move {
             let began = clock::now_ns();
             numbers.snapshots_in_flight.fetch_add(1, Relaxed);
-            let outcome = deliver(&url, &security, receiver).await;
+            let outcome = deliver(&dialer, &url, receiver).await;
             numbers.snapshots_in_flight.fetch_sub(1, Relaxed);
             match &outcome {
                 Ok(()) => {
@@ -103,11 +103,11 @@ impl Link {
 }
 
 async fn deliver(
+    dialer: &Dialer,
     url: &str,
-    security: &Security,
     parts: mpsc::Receiver<pb::SnapshotPart>,
 ) -> Result<(), String> {
-    let channel = dial::channel(url, security).await.map_err(|error| error.to_string())?;
+    let channel = dialer.channel(url).await.map_err(|error| error.to_string())?;
     let mut client = PeerClient::new(channel).max_encoding_message_size(BATCH_MAX_BYTES);
     let done = client.snapshot(Parts { parts }).await;
     done.map(drop).map_err(|status| status.message().to_owned())

@@ -2,7 +2,7 @@
 
 use super::identity::Identity;
 use super::queue::Queue;
-use super::{Address, Answering, Arriving, Local, Peers, Service};
+use super::{Address, Answering, Arriving, Dialer, Local, Peers, Service};
 use crate::consensus::{NodeId, Wire, WireKind};
 use crate::edge;
 use crate::proto::peer as pb;
@@ -147,7 +147,7 @@ fn serve(cluster_id: u64) -> Served {
         vec![url.clone()],
         Vec::new(),
         Arc::new(PeerStats::default()),
-        None,
+        Dialer::default(),
     );
     let service = Service::default();
     edge.serve(vec![bound], |_, _| edge::Routes {
@@ -166,7 +166,7 @@ fn member_one(served: &Served) -> (Peers, Arc<Told>) {
         Vec::new(),
         served.edge.runtimes().to_vec(),
         Arc::new(PeerStats::default()),
-        None,
+        Dialer::default(),
     );
     let local: Arc<dyn Local> = told.clone();
     peers.set(&[Address { id: 2, urls: vec![served.url.clone()] }], |_| false, &local);
@@ -208,7 +208,8 @@ async fn messages_arrive_in_order_and_the_round_trip_is_measured() {
 async fn a_member_of_another_cluster_is_refused() {
     let served = serve(8);
     let (peers, _) = member_one(&served);
-    let service_said = super::ask(&[served.url.clone()], &None).await.expect("anybody may ask");
+    let service_said =
+        super::ask(&Dialer::default(), &[served.url.clone()]).await.expect("anybody may ask");
     assert_eq!((service_said.cluster_id, service_said.members.len()), (8, 1));
     peers.send(vec![heartbeat(1, 2, 1)]);
     // Two tries lie at least this far apart; neither may have connected.

@@ -131,6 +131,21 @@ impl View {
         to: i64,
         f: &mut dyn FnMut(Revision, bool, Bytes) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
+        self.scan_borrowed(from, to, &mut |revision, tombstone, row| {
+            f(revision, tombstone, Bytes::copy_from_slice(row))
+        })
+    }
+
+    /// As [`View::scan_from`], without a copy of each row.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn scan_borrowed(
+        &self,
+        from: Revision,
+        to: i64,
+        f: &mut dyn FnMut(Revision, bool, &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StoreError> {
         let from = row_key(from.max(Revision::default()), false);
         let to = row_key(Revision { main: to.max(0), sub: i64::MAX }, true);
         if from > to {
@@ -141,7 +156,7 @@ impl View {
         for row in rows {
             let (key, value) = row.map_err(engine("scan rows"))?;
             let (revision, tombstone) = parse_row_key(key.value());
-            if f(revision, tombstone, Bytes::copy_from_slice(value.value())).is_break() {
+            if f(revision, tombstone, value.value()).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }

@@ -58,6 +58,7 @@ pub(super) fn process(out: &mut Exposition, own: &Own) {
 pub(super) fn sources(out: &mut Exposition, sources: &Sources, state: &StateSample) {
     out.family(&assay::BUILD).value(&[sources.version], 1.0);
     out.family(&etcd::SERVER_VERSION).value(&[sources.api_version], 1.0);
+    out.family(&etcd::GO_VERSION).value(&["none (Rust)"], 1.0);
     disk::files(out, &sources.io);
     disk::gate(out, &sources.gate);
     log::collect(out, &sources.node);

@@ -6,6 +6,7 @@
 //! look as from a Go server (`1.048576e+06`, `le="1e-05"`), or the same series would get another
 //! `le` when a Prometheus changes from one format to the other.
 
+use super::doubling::DoublingSnapshot;
 use super::families::{Family, Kind};
 use super::histogram::{
     HistogramSnapshot, NATIVE_FIRST_INDEX, NATIVE_SCHEMA, NATIVE_ZERO_THRESHOLD,
@@ -43,7 +44,7 @@ impl Exposition {
             message.set_field_type(match family.kind {
                 Kind::Counter => MetricType::COUNTER,
                 Kind::Gauge => MetricType::GAUGE,
-                Kind::Histogram(_) => MetricType::HISTOGRAM,
+                Kind::Histogram(_) | Kind::Doubling => MetricType::HISTOGRAM,
             });
             message
         });
@@ -120,6 +121,23 @@ impl Series<'_> {
                 .collect(),
         );
         native(&mut histogram, snapshot);
+        metric.set_histogram(histogram);
+        self.message.mut_metric().push(metric);
+    }
+
+    /// Adds a histogram with doubling edges.
+    pub fn doubling(&mut self, labels: &[&str], snapshot: &DoublingSnapshot) {
+        let mut metric = self.metric(labels);
+        let mut histogram = Histogram::default();
+        histogram.set_sample_count(snapshot.count);
+        histogram.set_sample_sum(snapshot.sum);
+        let buckets = snapshot.buckets.iter().map(|(edge, count)| {
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(*edge);
+            bucket.set_cumulative_count(*count);
+            bucket
+        });
+        histogram.set_bucket(buckets.collect());
         metric.set_histogram(histogram);
         self.message.mut_metric().push(metric);
     }

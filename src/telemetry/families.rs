@@ -17,6 +17,8 @@ pub enum Kind {
     /// Distribution of times, with these classic edges in nanoseconds (part of
     /// `histogram::EDGES_NS`) and native buckets.
     Histogram(&'static [u64]),
+    /// Distribution of other values, with doubling edges ([`super::doubling`]) and no native form.
+    Doubling,
 }
 
 impl Kind {
@@ -25,7 +27,7 @@ impl Kind {
         match self {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
-            Kind::Histogram(_) => "histogram",
+            Kind::Histogram(_) | Kind::Doubling => "histogram",
         }
     }
 }
@@ -35,6 +37,8 @@ impl Kind {
 pub enum Unit {
     /// Seconds.
     Seconds,
+    /// Milliseconds, in names that were given long ago.
+    Milliseconds,
     /// Bytes.
     Bytes,
     /// A number of things.
@@ -56,6 +60,7 @@ impl Unit {
     pub fn as_str(self) -> &'static str {
         match self {
             Unit::Seconds => "seconds",
+            Unit::Milliseconds => "milliseconds",
             Unit::Bytes => "bytes",
             Unit::Count => "count",
             Unit::Flag => "0 or 1",

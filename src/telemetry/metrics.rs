@@ -40,14 +40,21 @@ pub struct Sources {
 /// Outcome of the disk gate.
 #[derive(Debug, Clone)]
 pub struct GateState {
-    /// State as a label.
-    pub state: &'static str,
+    /// What is known now.
+    pub reading: Arc<Mutex<GateReading>>,
     /// All states that there are.
     pub states: Vec<&'static str>,
-    /// Measured p99 in seconds, if there was a measurement.
-    pub p99_seconds: Option<f64>,
     /// The limit in seconds.
     pub limit_seconds: f64,
+}
+
+/// What is known of the disk; the running node may settle what the gate left open.
+#[derive(Debug, Clone, Copy)]
+pub struct GateReading {
+    /// State as a label.
+    pub state: &'static str,
+    /// Measured p99 in seconds, if there was a measurement.
+    pub p99_seconds: Option<f64>,
 }
 
 /// State of the machine, sampled at a scrape. Implemented by whoever knows the machine.
@@ -152,6 +159,10 @@ pub struct WatchSample {
     pub watchers: u64,
     /// Watchers that read history or wait for their client.
     pub slow: u64,
+    /// Watchers that wait for their client.
+    pub blocked: u64,
+    /// Events that wait to be sent.
+    pub pending: u64,
     /// Events handed out since the start.
     pub events: u64,
     /// Watchers that could not keep up, since the start.

@@ -5,6 +5,7 @@
 
 pub mod clock;
 mod collect;
+pub mod doubling;
 pub mod exposition;
 pub mod families;
 pub mod histogram;

@@ -3,6 +3,7 @@
 //! Nothing here allocates or locks on the way of a request; names and texts of the exposition are
 //! in `metrics`.
 
+use super::doubling::Doubling;
 use super::histogram::LatencyHistogram;
 use super::pending::PendingAges;
 use super::stage::{LeaderCause, Outcome, Stage};
@@ -86,6 +87,14 @@ pub struct NodeMetrics {
     pub leases_revoked: AtomicU64,
     /// 1 while client writes are refused because the file system is nearly full.
     pub space_refused: AtomicU64,
+    /// Requests refused for it.
+    pub space_refusals: AtomicU64,
+    /// Ranges read outside of transactions: failed ones, and those that succeeded.
+    pub ranges_read: [LatencyHistogram; 2],
+    /// Times to live of granted leases.
+    pub lease_ttls: Doubling<1_000, 24>,
+    /// Compactions.
+    pub compactions: Compactions,
     /// Free bytes of the data directory's file system.
     pub free_bytes: AtomicU64,
     /// Free inodes of the data directory's file system.
@@ -112,6 +121,21 @@ impl NodeMetrics {
     pub fn leader_change(&self, cause: LeaderCause) {
         self.leader_changes[cause as usize].fetch_add(1, Relaxed);
     }
+}
+
+/// What compactions took and did.
+#[derive(Default)]
+pub struct Compactions {
+    /// Each step, ms.
+    pub step: Doubling<1_000, 13>,
+    /// All steps of a compaction together, ms.
+    pub work: Doubling<500, 14>,
+    /// From the start of a compaction to its end, ms.
+    pub total: Doubling<100_000, 14>,
+    /// Seconds since 1970 at the end of the last one, 0 if there was none.
+    pub last: AtomicU64,
+    /// Rows dropped.
+    pub rows: AtomicU64,
 }
 
 /// Histograms of apply times by command and success; the commands are a fixed set of names.

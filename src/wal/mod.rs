@@ -169,7 +169,7 @@ pub struct RecoveryReport {
 /// Whose log `dir` holds; changes nothing. `None` if there is none, or if its head is damaged.
 ///
 /// # Errors
-/// As [`exists`].
+/// As [`exists`]; damage of a segment's header, or a newer format.
 pub fn identity(disk: &dyn Disk, dir: &Path) -> Result<Option<Identity>, WalError> {
     let listing = segment::list(disk, dir)?;
     // Every head repeats it, and a head is on disk before its file has a name.
@@ -184,10 +184,15 @@ pub fn identity(disk: &dyn Disk, dir: &Path) -> Result<Option<Identity>, WalErro
     })
 }
 
-/// Whether `dir` holds a log of ours.
+/// Whether `dir` holds a log of ours, be it damaged or of a newer format.
 ///
 /// # Errors
-/// A log of etcd or of another program, a newer format, or a disk operation that failed.
+/// A log of etcd or of another program, or a disk operation that failed.
 pub fn exists(disk: &dyn Disk, dir: &Path) -> Result<bool, WalError> {
-    Ok(disk.exists(dir)? && !segment::list(disk, dir)?.segments.is_empty())
+    match inspect(disk, dir)? {
+        Contents::Nothing => Ok(false),
+        Contents::Log => Ok(true),
+        Contents::Etcd(path) => Err(WalError::Etcd { path }),
+        Contents::Foreign(path) => Err(WalError::Foreign { path }),
+    }
 }

@@ -130,7 +130,7 @@ impl Hub {
         let (mut revisions, mut last, mut read, mut kept) = (0, 0, 0, 0);
         let mut slots = Vec::new();
         let mut failed = None;
-        source.scan(from, self.revision, &mut |rev, tombstone, row| {
+        source.rows().scan(from, self.revision, &mut |rev, tombstone, row| {
             if rev.main != last {
                 // Only between revisions: one is never split over two rounds.
                 let full = kept >= self.options.queue_bytes || read >= ROUND_BYTES;

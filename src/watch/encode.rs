@@ -85,7 +85,7 @@ fn previous(event: &Event, source: &dyn Source) -> Result<Option<Bytes>, RowsErr
         return Ok(None);
     }
     match event.prev {
-        Some(prev) if prev.main <= before => match source.row(prev) {
+        Some(prev) if prev.main <= before => match source.rows().row(prev) {
             Ok(row) => Ok(Some(row)),
             // Compacted between the check and the read.
             Err(RowsError::Missing) => Ok(None),

@@ -185,7 +185,9 @@ pub trait Outbox {
 ///
 /// A revision is visible here before its batch reaches the hub, and a compact revision before any
 /// row below it disappears.
-pub trait Source: Rows {
+pub trait Source {
+    /// The rows of all revisions that can be read.
+    fn rows(&self) -> &dyn Rows;
     /// Newest revision that can be read.
     fn revision(&self) -> i64;
     /// Compact revision; below 1 if there never was a compaction.

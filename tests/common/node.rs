@@ -96,17 +96,17 @@ impl Launch {
         self
     }
 
-    /// Ports for clients, peers and metrics, known before the start.
-    #[must_use]
-    pub fn ports(mut self, ports: [u16; 3]) -> Self {
-        self.ports = Some(ports);
-        self
-    }
-
     /// Which of the client, peer and metrics ports have `https` URLs.
     #[must_use]
     pub fn tls(mut self, tls: [bool; 3]) -> Self {
         self.tls = tls;
+        self
+    }
+
+    /// Ports for clients, peers and metrics, known before the start.
+    #[must_use]
+    pub fn ports(mut self, ports: [u16; 3]) -> Self {
+        self.ports = Some(ports);
         self
     }
 

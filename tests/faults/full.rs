@@ -1,9 +1,9 @@
 //! A full file system: writes are refused with a clear error, the rest goes on, and room is enough
 //! to go on without a restart.
 
-use crate::common::{Clients, Launch, LoopFs};
+use crate::common::{Clients, Launch, LoopFs, Node, http_get};
 use crate::put;
-use assay::proto::etcdserverpb::{DeleteRangeRequest, RangeRequest};
+use assay::proto::etcdserverpb::{AlarmRequest, DeleteRangeRequest, RangeRequest, StatusRequest};
 use std::time::{Duration, Instant};
 use tonic::Code;
 
@@ -55,6 +55,41 @@ async fn delete(clients: &mut Clients, key: &str) -> i64 {
     clients.kv.delete_range(delete).await.expect("deletes go on").into_inner().deleted
 }
 
+fn number(metrics: &str, name: &str) -> f64 {
+    let found = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    found.unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// Everywhere that an operator looks, and nothing says that the member is unhealthy: it serves what
+/// frees space, and a restart would not help.
+async fn refusal_is_visible(node: &Node, clients: &mut Clients) {
+    const TEXT: &str = "free space is below --min-free-bytes: writes are refused";
+    for url in [node.client_url(), node.metrics_url()] {
+        let (code, body) = http_get(&url, "/health").expect("an answer");
+        let health: serde_json::Value = serde_json::from_str(&body).expect("an object");
+        assert_eq!((code, health["health"].as_str()), (200, Some("true")), "{body}");
+        assert_eq!(health["reason"], TEXT);
+        let (code, body) = http_get(&url, "/readyz?verbose").expect("an answer");
+        assert_eq!(code, 200, "{body}");
+        assert!(body.contains(&format!("[!]{TEXT}\n")), "{body}");
+    }
+    let (_, metrics) = http_get(&node.metrics_url(), "/metrics").expect("an answer");
+    assert_eq!(number(&metrics, "assay_fs_reserve_reached "), 1.0);
+    assert!(number(&metrics, "assay_fs_refused_requests_total ") >= 1.0);
+    let status = clients.maintenance.status(StatusRequest {}).await.expect("the status");
+    assert_eq!(status.into_inner().errors, [TEXT]);
+    // An alarm belongs to the cluster and has to be disarmed; this passes by itself.
+    let alarms = clients.maintenance.alarm(AlarmRequest::default()).await.expect("the alarms");
+    assert_eq!(alarms.into_inner().alarms, []);
+}
+
+fn refusal_is_gone(node: &Node) {
+    let (code, body) = http_get(&node.client_url(), "/health").expect("an answer");
+    assert_eq!((code, body.as_str()), (200, r#"{"health":"true","reason":""}"#));
+    let (_, metrics) = http_get(&node.metrics_url(), "/metrics").expect("an answer");
+    assert_eq!(number(&metrics, "assay_fs_reserve_reached "), 0.0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_refuses_writes_until_there_is_room() {
     let Some(fs) = LoopFs::create(IMAGE_MIB) else { return };
@@ -91,12 +126,14 @@ async fn a_full_disk_refuses_writes_until_there_is_room() {
             assert_eq!(get(&mut clients, &gone).await, 0);
             tokio::time::sleep(POLL * 2).await;
         }
+        refusal_is_visible(&node, &mut clients).await;
         drop(balloons);
         kept.extend(put_until(&mut clients, &format!("room/{round}"), true).await);
         for n in 0..30 {
             kept.push(format!("after/{round}/{n}"));
             put(&mut clients, &kept[kept.len() - 1], VALUE).await.expect("puts go on");
         }
+        refusal_is_gone(&node);
         assert_eq!(node.pid(), pid);
         assert!(node.is_running(), "{}", node.log());
     }

@@ -10,7 +10,7 @@ const OURS: [&str; 6] = ["assay_", "etcd_", "grpc_", "os_", "process_", "promhtt
 /// recorded series and functions do not count.
 pub(crate) fn in_expression(expression: &str) -> BTreeSet<String> {
     let histograms: BTreeSet<&str> = families::all()
-        .filter(|family| matches!(family.kind, Kind::Histogram(_)))
+        .filter(|family| matches!(family.kind, Kind::Histogram(_) | Kind::Doubling))
         .map(|family| family.name)
         .collect();
     let base = |name: &str| {

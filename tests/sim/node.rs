@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use assay::consensus::{
-    self, Committed, Core, Effect, EntryKind, Input, Role, SnapshotMeta, Token,
+    self, Committed, ConfState, Core, Effect, EntryKind, Input, Role, SnapshotMeta, Token,
 };
 use assay::disk::{Disk, SimDisk};
 use assay::lease;
@@ -122,6 +122,8 @@ pub struct Node {
     /// Leads since this term; leases are counted when an entry of it is applied.
     pub leads: Option<u64>,
     pub ready: bool,
+    /// A member as of what is applied. A joiner reads of configurations without it first.
+    member: bool,
     /// No member any more.
     pub removed: bool,
     /// Turns that are queued already.
@@ -268,7 +270,7 @@ impl Node {
             self.compacting |= outcome.compacted;
             if let Some(conf) = &committed.conf_state {
                 self.confs.insert(entry.index, conf.encode().into());
-                self.removed = !conf.contains(self.id);
+                self.note_membership(conf);
             }
             reached = Some((entry.index, entry.term));
             done.push(Done { index: entry.index, request: outcome.request_id });
@@ -286,6 +288,12 @@ impl Node {
             self.freeze();
         }
         Ok(done)
+    }
+
+    fn note_membership(&mut self, conf: &ConfState) {
+        let member = conf.contains(self.id);
+        self.removed |= self.member && !member;
+        self.member = member;
     }
 
     pub fn compacting(&self) -> bool {

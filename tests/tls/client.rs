@@ -53,7 +53,8 @@ impl Client {
         self
     }
 
-    fn config(&self) -> ClientConfig {
+    /// Its configuration; one that is used again remembers sessions.
+    pub(crate) fn config(&self) -> ClientConfig {
         let provider = Arc::new(default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&self.versions)
@@ -83,10 +84,7 @@ impl Client {
 
     /// Connects and shakes hands. With TLS 1.3 a refusal comes with the first read only.
     pub(crate) async fn connect(&self, port: u16) -> io::Result<TlsStream<TcpStream>> {
-        let socket = TcpStream::connect(("127.0.0.1", port)).await?;
-        let name = ServerName::try_from("127.0.0.1").expect("a name");
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(self.config()));
-        in_time(connector.connect(name, socket)).await
+        connect_with(Arc::new(self.config()), port).await
     }
 
     /// `GET`s a path over HTTP/1 and returns the whole answer.
@@ -121,6 +119,16 @@ impl Client {
         driver.abort();
         (bytes, trailers["grpc-status"].to_str().expect("text").to_string())
     }
+}
+
+/// As [`Client::connect`], with a configuration that remembers sessions.
+pub(crate) async fn connect_with(
+    config: Arc<ClientConfig>,
+    port: u16,
+) -> io::Result<TlsStream<TcpStream>> {
+    let socket = TcpStream::connect(("127.0.0.1", port)).await?;
+    let name = ServerName::try_from("127.0.0.1").expect("a name");
+    in_time(tokio_rustls::TlsConnector::from(config).connect(name, socket)).await
 }
 
 /// The future's result.

@@ -1,8 +1,11 @@
 //! Versions and cipher suites.
 
+use crate::client::{connect_with, in_time};
 use crate::files::Files;
-use rustls::CipherSuite;
 use rustls::version::{TLS12, TLS13};
+use rustls::{CipherSuite, HandshakeKind};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_versions_asked_for_are_spoken() {
@@ -37,4 +40,25 @@ async fn only_the_suites_asked_for_are_used() {
     let rsa = "--cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
     let node = files.launch().arg(rsa).start();
     assert!(old.connect(node.ports()[0]).await.is_err());
+}
+
+/// A resumed session would carry a certificate past its revocation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_resumed() {
+    let files = Files::new();
+    let node = files.launch().start();
+    for version in [&TLS12, &TLS13] {
+        let config = Arc::new(files.client().version(version).config());
+        for _ in 0..3 {
+            let connected = connect_with(config.clone(), node.ports()[0]).await;
+            let mut stream = connected.expect("a handshake");
+            assert_eq!(stream.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
+            // What a session is resumed with would come with the answer.
+            let request = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            stream.write_all(request).await.expect("send");
+            let mut answer = Vec::new();
+            in_time(stream.read_to_end(&mut answer)).await.expect("an answer");
+            assert!(answer.starts_with(b"HTTP/1.1 200"));
+        }
+    }
 }

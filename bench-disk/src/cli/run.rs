@@ -2,6 +2,7 @@
 
 use crate::cli::exit;
 use crate::cli::measuring;
+use crate::cli::outputs::Outputs;
 use crate::cli::signals;
 use crate::cli::terminal::Bar;
 use bench_disk::ProbeError;
@@ -10,15 +11,11 @@ use bench_disk::judge::Outcome;
 use bench_disk::lock::{self, RunDir};
 use bench_disk::profile::Profile;
 use bench_disk::verdict::Verdict;
-use bench_disk::{identity, place, probe, report};
+use bench_disk::{identity, place, probe};
 use clap::Args;
-use serde::Serialize;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// Version of the JSON document.
-const JSON_SCHEMA: u32 = 1;
 
 /// The standard profile with all its phases, twice: whoever soaks a disk wants it alone.
 const LOCK_PATIENCE: Duration = Duration::from_secs(500);
@@ -40,12 +37,11 @@ pub(crate) struct Arguments {
     threshold: Duration,
     #[command(flatten)]
     measuring: measuring::Options,
-    /// Write the result as JSON to a file, or to standard output instead of the text
-    #[arg(long, num_args = 0..=1, default_missing_value = "-", value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Where to leave the verdict for the node
     #[arg(long, value_name = "F")]
     verdict_file: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
 }
 
 /// Why there is no verdict.
@@ -64,16 +60,9 @@ pub(crate) enum Failure {
     Output { what: String, source: io::Error },
 }
 
-/// The JSON document.
-#[derive(Serialize)]
-struct Document<'a> {
-    schema: u32,
-    verdict: &'a Verdict,
-    environment: &'a Environment,
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     signals::listen();
+    arguments.outputs.check()?;
     let profile = arguments.measuring.plan(&arguments.profile);
     if !arguments.measuring.live
         && let Some(lock) = lock::live_node(&arguments.dir)
@@ -91,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         }
         verdict
     };
-    print(arguments, &environment, &verdict)?;
+    arguments.outputs.write(&environment, &verdict)?;
     Ok(match verdict.outcome {
         Outcome::Pass => exit::PASS,
         Outcome::Fail => exit::FAIL,
@@ -148,39 +137,12 @@ fn keep(verdict: &Verdict, target: Option<&Path>) {
     }
 }
 
-fn print(
-    arguments: &Arguments,
-    environment: &Environment,
-    verdict: &Verdict,
-) -> Result<(), Failure> {
-    let failed = |what: String| move |source| Failure::Output { what, source };
-    let document = Document { schema: JSON_SCHEMA, verdict, environment };
-    let text = || -> io::Result<()> {
-        io::stdout().lock().write_all(report::render(environment, verdict).as_bytes())
-    };
-    match arguments.json.as_deref() {
-        None => text().map_err(failed("the report".into())),
-        Some(path) => {
-            let mut json = serde_json::to_vec_pretty(&document)
-                .map_err(io::Error::other)
-                .map_err(failed("JSON".into()))?;
-            json.push(b'\n');
-            if path == Path::new("-") {
-                io::stdout().lock().write_all(&json).map_err(failed("JSON".into()))
-            } else {
-                std::fs::write(path, &json).map_err(failed(path.display().to_string()))?;
-                text().map_err(failed("the report".into()))
-            }
-        }
-    }
-}
-
-fn profile(name: &str) -> Result<Profile, String> {
+pub(crate) fn profile(name: &str) -> Result<Profile, String> {
     Profile::named(name).map_err(|error| error.to_string())
 }
 
 /// A number with `us`, `ms` or `s`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let scale = match unit {

@@ -1,5 +1,6 @@
 //! The block devices under a file system, from `/sys`: partition, LVM, md, loop, down to disks.
 
+use crate::env::meaning;
 use crate::finding::Finding;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,18 @@ pub struct Leaf {
     pub write_cache: Option<String>,
     /// I/O scheduler in use.
     pub scheduler: Option<String>,
+    /// Whether the disk can write one request past its cache, which saves flushes.
+    #[serde(default)]
+    pub fua: Option<bool>,
+    /// Size of a logical block in bytes.
+    #[serde(default)]
+    pub logical_block: Option<u64>,
+    /// Size of a physical block in bytes: smaller writes are read, changed and written.
+    #[serde(default)]
+    pub physical_block: Option<u64>,
+    /// Latency target of the kernel's writeback throttling in microseconds; 0 is off.
+    #[serde(default)]
+    pub writeback_target_us: Option<u64>,
 }
 
 impl Leaf {
@@ -158,6 +171,7 @@ fn descend(root: &Path, directory: &Path, stack: &mut Stack, depth: usize) {
         return;
     }
     let kind = kind(directory, &name, stack);
+    let kind = kind.or_else(|| meaning::transport(&name).map(str::to_string));
     stack.layers.push(match &kind {
         Some(kind) => format!("{name} ({kind})"),
         None => name.clone(),
@@ -167,6 +181,8 @@ fn descend(root: &Path, directory: &Path, stack: &mut Stack, depth: usize) {
         .unwrap_or_default();
     slaves.sort();
     if slaves.is_empty() {
+        let hidden = ["wwid", "device/wwid", "serial", "device/serial", "queue/write_cache"];
+        stack.unread.extend(hidden.iter().filter_map(|file| forbidden(directory, &name, file)));
         stack.leaves.push(leaf(directory, name));
     }
     for slave in slaves {
@@ -221,8 +237,9 @@ fn leaf(directory: &Path, name: String) -> Leaf {
         let chosen = text.split(['[', ']']).nth(1).map(str::to_string);
         chosen.unwrap_or(text)
     });
+    let number = |file: &str| value(directory, file).and_then(|text| text.parse::<u64>().ok());
     Leaf {
-        sectors: value(directory, "size").and_then(|text| text.parse().ok()).unwrap_or(0),
+        sectors: number("size").unwrap_or(0),
         wwid: any(&["wwid", "device/wwid"]),
         serial: any(&["serial", "device/serial"]),
         model: any(&["device/model"]),
@@ -230,8 +247,37 @@ fn leaf(directory: &Path, name: String) -> Leaf {
         rotational: value(directory, "queue/rotational").map(|text| text == "1"),
         write_cache: value(directory, "queue/write_cache"),
         scheduler,
+        fua: value(directory, "queue/fua").map(|text| text == "1"),
+        logical_block: number("queue/logical_block_size"),
+        physical_block: number("queue/physical_block_size"),
+        writeback_target_us: number("queue/wbt_lat_usec"),
         name,
     }
+}
+
+/// What is remarkable about a disk.
+pub(crate) fn judge(leaf: &Leaf) -> Option<Finding> {
+    if leaf.really_rotates() {
+        let model = leaf.model.as_deref().unwrap_or_default();
+        let text = format!(
+            "{} is a rotating disk ({model}): a sync that reaches the platter takes about a turn",
+            leaf.name
+        );
+        return Some(Finding::warn("rotating-disk", text));
+    }
+    let cloud = meaning::cloud(leaf)?;
+    let text = format!(
+        "{} is {cloud}: a short run may see a burst allowance, --profile soak sees what remains",
+        leaf.name
+    );
+    Some(Finding::note("cloud-disk", text))
+}
+
+/// The remark about a file that exists and that this user may not read.
+fn forbidden(directory: &Path, name: &str, file: &str) -> Option<String> {
+    let error = std::fs::read(directory.join(file)).err()?;
+    let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+    denied.then(|| format!("{file} of {name}: {error} (root may)"))
 }
 
 /// Content of a small file without blanks at its ends; `None` if absent, unreadable or empty.

@@ -1,6 +1,7 @@
 //! I/O limits of the control groups around this process: a slow disk may be a limit, not a disk.
 
 use crate::env::mounts::Mount;
+use crate::env::pressure::{self, Pressure};
 use crate::finding::Finding;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -40,12 +41,30 @@ impl Limit {
     }
 }
 
-/// All limits on any of the devices, from this process's group up to the root, and whether a
-/// namespace hides groups further up.
-pub fn limits(root: &Path, mounts: &[Mount], devices: &[(u32, u32)]) -> (Vec<Limit>, bool) {
-    let membership = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+/// What the control groups around this process say about a set of devices.
+#[derive(Clone, Debug, Default)]
+pub struct Groups {
+    /// Limits, from this process's group up to the root.
+    pub limits: Vec<Limit>,
+    /// Weights and latency targets, for people.
+    pub shares: Vec<String>,
+    /// Waiting in this process's own group.
+    pub pressure: Vec<Pressure>,
+    /// A namespace hides groups further up.
+    pub hidden: bool,
+    /// What could not be read.
+    pub unread: Vec<String>,
+}
+
+/// Reads the groups of either version.
+pub fn read(root: &Path, mounts: &[Mount], devices: &[(u32, u32)]) -> Groups {
+    let mut groups = Groups::default();
+    let membership =
+        std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_else(|error| {
+            groups.unread.push(format!("control groups: {error}"));
+            String::new()
+        });
     let names: Vec<String> = devices.iter().map(|(a, b)| format!("{a}:{b}")).collect();
-    let mut found = Vec::new();
     for line in membership.lines() {
         let mut fields = line.splitn(3, ':');
         let (Some(_), Some(controllers), Some(group)) =
@@ -62,11 +81,12 @@ pub fn limits(root: &Path, mounts: &[Mount], devices: &[(u32, u32)]) -> (Vec<Lim
             mount.kind == kind && (unified || mount.option("blkio").is_some())
         });
         if let Some(mount) = mount {
-            collect(root, &mount.point, group, unified, &names, &mut found);
+            collect(root, &mount.point, group, unified, &names, &mut groups);
         }
     }
     let namespace = std::fs::read_link(root.join("proc/self/ns/cgroup")).ok();
-    (found, namespace.is_some_and(|link| link != Path::new(INITIAL_NAMESPACE)))
+    groups.hidden = namespace.is_some_and(|link| link != Path::new(INITIAL_NAMESPACE));
+    groups
 }
 
 fn collect(
@@ -75,7 +95,7 @@ fn collect(
     group: &str,
     unified: bool,
     names: &[String],
-    found: &mut Vec<Limit>,
+    found: &mut Groups,
 ) {
     let base = root.join(mount.strip_prefix("/").unwrap_or(mount));
     let inside = PathBuf::from(group.trim_start_matches('/'));
@@ -84,16 +104,45 @@ fn collect(
         let group = format!("/{}", ancestor.display());
         let read = |file: &str| std::fs::read_to_string(directory.join(file)).unwrap_or_default();
         if unified {
-            found.extend(read("io.max").lines().flat_map(|line| parse_v2(line, &group, names)));
+            // The root group's account is the host's.
+            if found.pressure.is_empty() && group != "/" {
+                found.pressure.extend(pressure::read(&directory.join("io.pressure"), &group));
+            }
+            found.shares.extend(shares(&read("io.weight"), &read("io.latency"), &group, names));
+            found
+                .limits
+                .extend(read("io.max").lines().flat_map(|line| parse_v2(line, &group, names)));
         } else {
+            found.shares.extend(shares(&read("blkio.weight"), "", &group, names));
             for (file, kind) in V1_FILES {
-                found.extend(read(file).lines().filter_map(|line| {
+                found.limits.extend(read(file).lines().filter_map(|line| {
                     let (device, value) = line.split_once(' ')?;
                     limit(&group, device, kind, value, names)
                 }));
             }
         }
     }
+}
+
+/// Weights other than the default of 100 (500 in the older interface), and latency targets on one
+/// of the devices.
+fn shares(weight: &str, latency: &str, group: &str, names: &[String]) -> Vec<String> {
+    let mut shares = Vec::new();
+    let weight = weight.lines().next().unwrap_or_default().trim_start_matches("default").trim();
+    if !weight.is_empty() && !["100", "500"].contains(&weight) {
+        shares.push(format!("control group {group} has an I/O weight of {weight}"));
+    }
+    for line in latency.lines() {
+        let Some((device, target)) = line.split_once(" target=") else { continue };
+        if names.iter().any(|name| name == device) {
+            shares.push(format!(
+                "control group {group} asks for a latency of {} us on device {device}: others are \
+                 throttled for it",
+                target.trim()
+            ));
+        }
+    }
+    shares
 }
 
 /// `8:16 rbps=max wbps=1048576 riops=max wiops=120`

@@ -4,12 +4,14 @@ use crate::ProbeError;
 use crate::env::mounts::Mount;
 use crate::finding::Finding;
 use nix::sys::statvfs::{FsFlags, statvfs};
+use serde::Serialize;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Families of file systems, by what they mean for durability.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// On block devices of this host.
     Local,
@@ -153,10 +155,15 @@ pub fn judge(
             format!("{place} is on {name}, which lives in memory: every acknowledged write is lost at a restart"),
         )),
         Class::Stacked => findings.push(Finding::refuse("stacked-file-system", stacked(name, mount, directory))),
-        Class::UserSpace => findings.push(Finding::warn(
-            "user-space-file-system",
-            format!("{place} is on {name}: whether a sync reaches a disk is up to a process"),
-        )),
+        // With a block device below, flushes can be counted: then the probe has the last word.
+        Class::UserSpace => {
+            let text = format!("{place} is on {name}: whether a sync reaches a disk is up to a process");
+            findings.push(if facts.device.0 == 0 {
+                Finding::refuse("user-space-file-system", format!("{text}, and nothing can verify it"))
+            } else {
+                Finding::warn("user-space-file-system", text)
+            });
+        }
         Class::Network => findings.push(Finding::refuse(
             "network-file-system",
             format!("{place} is on {name}, a network or shared file system: its latency and its locks are not this host's"),
@@ -177,7 +184,7 @@ pub fn judge(
         findings.extend(options(mount));
     }
     match name {
-        "btrfs" => findings.push(Finding::note(
+        "btrfs" => findings.push(Finding::warn(
             "copy-on-write",
             "btrfs: set the directory to nodatacow (chattr +C) before the first start",
         )),

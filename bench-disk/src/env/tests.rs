@@ -301,3 +301,5 @@ fn disk_counters_are_read_by_position() {
     assert_eq!(block::stat(machine.root.path(), "old").expect("read").flushes, None);
     assert_eq!(block::stat(machine.root.path(), "gone"), None);
 }
+
+mod stacks;

@@ -76,6 +76,9 @@ impl Fake {
             open_loop: None,
             timeline: Vec::new(),
             phases: Vec::new(),
+            sync: None,
+            write: None,
+            course: Vec::new(),
         });
         verdict
     }

@@ -63,6 +63,7 @@ pub(super) fn wait(
             target: 0,
             elapsed: began.elapsed(),
             time_box: patience,
+            p99: None,
         });
     }
 }

@@ -29,6 +29,9 @@ pub struct Pulse {
     pub in_flight: AtomicU64,
 }
 
+/// Shorter syncs are within every limit whatever the processor did: asking costs a microsecond.
+const WORTH_ASKING: Duration = Duration::from_micros(100);
+
 /// One timed sync.
 struct Timed {
     latency: Duration,
@@ -67,6 +70,7 @@ pub struct NodeSampler {
     began: Option<Instant>,
     pulse: Arc<Pulse>,
     queue: RunQueue,
+    wrote: Option<Duration>,
     // Last: their threads end after nothing else is left to write.
     companion: Option<Companion>,
     neighbours: Vec<Neighbour>,
@@ -108,6 +112,7 @@ impl NodeSampler {
             began: None,
             pulse,
             queue: RunQueue::of_this_thread(),
+            wrote: None,
             companion,
             neighbours,
         })
@@ -138,12 +143,17 @@ impl NodeSampler {
         let result = sync();
         let end = Instant::now();
         self.pulse.in_flight.store(0, Ordering::Relaxed);
-        let waited = self.queue.waited().saturating_sub(waited);
-        result.map(|()| Timed { latency: end.duration_since(start), waited, end })
+        let latency = end.duration_since(start);
+        let waited = match latency >= WORTH_ASKING {
+            true => self.queue.waited().saturating_sub(waited),
+            false => Duration::ZERO,
+        };
+        result.map(|()| Timed { latency, waited, end })
     }
 
     /// A full segment: the node syncs the directory after it took the next one into use.
     fn change_segment(&mut self) -> Result<Timed, ProbeError> {
+        self.wrote = None;
         self.segments.change()?;
         self.timed(|| self.segments.sync_directory())
     }
@@ -155,7 +165,9 @@ impl NodeSampler {
         self.segments.position += size as u64;
         let path = &self.segments.current.path;
         let file = &self.segments.current.file;
+        let start = Instant::now();
         file.write_all_at(bytes, position).map_err(ProbeError::io("write a file in", path))?;
+        self.wrote = Some(start.elapsed());
         self.pulse.bytes.fetch_add(size as u64, Ordering::Relaxed);
         self.timed(|| file.sync_data().map_err(ProbeError::io("sync a file in", path)))
     }
@@ -177,5 +189,9 @@ impl Sampler for NodeSampler {
             finished: timed.end.duration_since(began),
             bytes_written: self.pulse.bytes.load(Ordering::Relaxed),
         })
+    }
+
+    fn last_write(&self) -> Option<Duration> {
+        self.wrote
     }
 }

@@ -3,7 +3,7 @@
 //! A node shows its recording as `disk.mix` at `/debug/vars`:
 //!
 //! ```sh
-//! curl -s localhost:2381/debug/vars > mix.json
+//! curl -s localhost:2379/debug/vars > mix.json
 //! bench-disk run --dir /var/lib --mix mix.json
 //! ```
 //!

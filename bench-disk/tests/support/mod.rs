@@ -1,5 +1,9 @@
 //! Directories and commands for tests of the real program.
 #![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(clippy::disallowed_methods, reason = "tests prepare files of their own")]
+
+pub(crate) mod made;
+pub(crate) mod mounts;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -54,6 +58,20 @@ impl Place {
         command
     }
 
+    /// Any command of the program, with its words as they are.
+    pub(crate) fn program(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bench-disk"));
+        command.args(arguments).env("BENCH_DISK_RUN_DIR", self.run_dir());
+        command
+    }
+
+    /// `bench-disk COMMAND --dir DIRECTORY`, for a directory anywhere.
+    pub(crate) fn on(&self, command: &str, directory: &Path, arguments: &[&str]) -> Command {
+        let mut command = self.program(&[command, "--dir"]);
+        command.arg(directory).args(arguments);
+        command
+    }
+
     /// The same under another program, such as strace.
     pub(crate) fn under(&self, program: &str, prefix: &[&str], arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
@@ -91,4 +109,15 @@ pub(crate) fn tool(name: &str) -> bool {
 pub(crate) fn skip(reason: &str) {
     assert!(std::env::var_os("CI").is_none(), "must not be skipped in CI: {reason}");
     eprintln!("SKIPPED: {reason}");
+}
+
+/// Standard output as text.
+pub(crate) fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// One JSON document on standard output.
+pub(crate) fn json(output: &Output) -> serde_json::Value {
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {complaint}"))
 }

@@ -125,3 +125,25 @@ async fn refusals_of_the_node_have_etcds_texts() {
     assert_eq!(answered.status(), expected);
     assert_eq!(client.status(StatusRequest {}).await.unwrap().into_inner().version, "3.7.1");
 }
+
+#[test]
+fn the_user_of_a_certificate_is_known_to_the_call() {
+    use crate::api::context::{Identity, RequestContext};
+    use crate::edge::{ConnInfo, Remote};
+    let context = |user: Option<&str>| {
+        let connection = ConnInfo {
+            remote: Remote::Unix,
+            port: Port::Client,
+            tls: true,
+            verified: true,
+            user: user.map(Arc::from),
+        };
+        let mut request = http::Request::new(());
+        request.extensions_mut().insert(Arc::new(connection));
+        RequestContext::new(Method::Put, &request).unwrap()
+    };
+    assert_eq!(context(Some("alice")).certificate_user.as_deref(), Some("alice"));
+    assert_eq!(context(None).certificate_user, None);
+    // Knowing a name grants nothing: whoever checks tokens decides.
+    assert_eq!(context(Some("alice")).identity, Identity::Anonymous);
+}

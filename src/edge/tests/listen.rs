@@ -1,7 +1,6 @@
 //! Texts of addresses that cannot be bound.
 
 use super::*;
-use crate::edge::{ListenError, Reserved};
 
 #[test]
 fn a_taken_port_names_flag_address_and_way_out() {
@@ -36,33 +35,24 @@ fn urls_are_parsed_or_explained() {
     }
 }
 
-fn taken(spec: &Spec) -> Result<Reserved, ListenError> {
-    let mut all = Vec::new();
-    reserve(spec, &mut all)?;
-    Ok(all.remove(0))
-}
-
 #[test]
 fn a_reserved_port_is_refused_to_clients_and_to_a_second_listener_of_this_start() {
     let first = bind(&spec("http://127.0.0.1:0")).unwrap();
     let port = first.local_addr().unwrap().port();
     drop(first);
     let url = format!("http://127.0.0.1:{port}");
-    let reserved = taken(&spec(&url)).unwrap();
+    let reserved = reserve(&spec(&url), &[]).unwrap();
     // The kernel answers for a closed port: nobody waits for a node that may never serve.
     let refused = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
-    let mut all = vec![reserved];
+    let taken = [reserved];
     for again in [url.clone(), format!("http://:{port}"), format!("http://localhost:{port}")] {
-        assert!(reserve(&spec(&again), &mut all).unwrap_err().is_in_use(), "{again}");
+        assert!(reserve(&spec(&again), &taken).unwrap_err().is_in_use(), "{again}");
     }
-    // The other scheme on the same address and for the same purpose shares the socket.
-    reserve(&spec(&url.replace("http:", "https:")), &mut all).unwrap();
-    assert_eq!(all.len(), 1);
-    let bound = all.remove(0).listen().unwrap();
-    assert!(bound.is_tls() && bound.plain);
+    let [reserved] = taken;
+    let bound = reserved.listen().unwrap();
     std::net::TcpStream::connect(bound.local_addr().unwrap()).unwrap();
-    assert!(taken(&spec(&url)).unwrap_err().is_in_use());
+    assert!(reserve(&spec(&url), &[]).unwrap_err().is_in_use());
 }
 
 #[test]
@@ -70,14 +60,14 @@ fn a_reserved_unix_socket_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let url = format!("unix://{}", path.display());
-    let reserved = taken(&spec(&url)).unwrap();
+    let reserved = reserve(&spec(&url), &[]).unwrap();
     assert!(!path.exists());
     let bound = reserved.listen().unwrap();
-    assert!(taken(&spec(&url)).unwrap_err().is_in_use());
+    assert!(reserve(&spec(&url), &[]).unwrap_err().is_in_use());
     drop(bound);
     assert!(!path.exists());
     let nowhere = format!("unix://{}/no/socket", dir.path().display());
-    let text = taken(&spec(&nowhere)).unwrap_err().to_string();
+    let text = reserve(&spec(&nowhere), &[]).unwrap_err().to_string();
     assert!(text.starts_with("--listen-client-urls: cannot listen on unix://"), "{text}");
 }
 

@@ -176,13 +176,12 @@ impl Built {
             .dangerous();
         let dial = match &roots {
             Some((store, _)) => {
-                let verifier =
-                    WebPkiServerVerifier::builder_with_provider(store.clone(), provider.clone())
-                        .with_crls(crls.unwrap_or_default())
-                        .only_check_end_entity_revocation()
-                        .allow_unknown_revocation_status()
-                        .build()
-                        .map_err(|error| unfit(ca_path, error))?;
+                let verifier = WebPkiServerVerifier::builder_with_provider(store.clone(), provider)
+                    .with_crls(crls.unwrap_or_default())
+                    .only_check_end_entity_revocation()
+                    .allow_unknown_revocation_status()
+                    .build()
+                    .map_err(|error| unfit(ca_path, error))?;
                 Some(dial.with_custom_certificate_verifier(Arc::new(ServerVerifier {
                     inner: verifier,
                     allowed,

@@ -124,6 +124,29 @@ impl Failure {
         }
     }
 
+    /// The error of a dialled handshake in words for the log: what is wrong with whom.
+    pub fn explain(error: io::Error) -> io::Error {
+        let what = match Self::of(&error) {
+            Self::UnknownAuthority => {
+                "the member's certificate was signed by an authority that is not in the trusted CA \
+                 file"
+            }
+            Self::Expired => "the member's certificate has expired or is not valid yet",
+            Self::Revoked => "the member's certificate was revoked",
+            Self::Name => {
+                "the member's certificate is not valid for this host, or its name is not allowed"
+            }
+            Self::RefusedOurs => "the member refused our certificate",
+            Self::Protocol => {
+                "the member speaks no TLS there, or has no version and cipher suite in common"
+            }
+            Self::Timeout => "the member did not finish the handshake in time",
+            Self::Gone => return error,
+            _ => "the member's certificate cannot be used",
+        };
+        io::Error::new(error.kind(), format!("{what} ({error})"))
+    }
+
     fn of_tls(error: &Error) -> Self {
         match error {
             Error::NoCertificatesPresented => Self::NoCertificate,

@@ -247,3 +247,61 @@ fn a_broken_store_ends_the_machine_instead_of_making_an_answer() {
     assert!(matches!(fatal, Some(AnswerError::Fault(_))), "{fatal:?}");
     assert!(node.machine.take_batch().is_none(), "half of a command must not become durable");
 }
+
+#[test]
+fn a_compactions_hash_is_the_same_wherever_and_whenever_it_is_made() {
+    use std::sync::atomic::AtomicBool;
+    let stop = AtomicBool::new(false);
+    for durable in [false, true] {
+        let mut node = Node::with(MachineOptions { compaction_batch: 1, ..OPTIONS });
+        let change = |node: &mut Node, round: i64| {
+            for n in 0..40 {
+                node.ok(put(&format!("k{}", n % 7), &format!("{round}/{n}")).into());
+                if n % 5 == round % 5 {
+                    node.ok(delete(&format!("k{}", n % 3), "").into());
+                }
+            }
+        };
+        change(&mut node, 0);
+        node.ok(compact(20));
+        node.drain();
+        change(&mut node, 1);
+        if durable {
+            node.commit();
+        }
+        assert!(node.machine.compaction_hash().is_none(), "there is no compaction");
+        let at = node.reader.revision() - 3;
+        node.ok(compact(at));
+        let [now, later] = [(); 2].map(|()| node.machine.compaction_hash().expect("a hash"));
+        assert_eq!((now.at(), node.machine.compacting_at()), (at, Some(at)));
+        let now = now.run(&stop).expect("not stopped").unwrap();
+        // Commands, a further compaction that waits, and a commit do not change it.
+        change(&mut node, 2);
+        node.ok(compact(at + 10));
+        node.commit();
+        let later = later.run(&stop).expect("not stopped").unwrap();
+        assert_eq!(now, later);
+        assert_eq!((now.compact_revision, now.hash_revision), (20, at));
+        // And it is the one that the steps themselves would have made.
+        let mut steps = Node::with(MachineOptions { compaction_batch: 1, ..OPTIONS });
+        std::mem::swap(&mut steps.log, &mut node.log.clone());
+        for index in 1..=steps.log.len() {
+            steps.replay(index);
+            steps.machine.publish();
+            if steps.machine.compacting_at() != Some(at + 10) {
+                steps.drain();
+            }
+        }
+        steps.drain();
+        node.machine.compaction_hashed(at, Ok(now));
+        assert!(node.machine.compaction_hash().is_none(), "made once");
+        node.drain();
+        for at in [at, at + 10] {
+            assert_eq!(node.reader.hash_kv(at).ok(), steps.reader.hash_kv(at).ok(), "at {at}");
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        node.ok(compact(at + 20));
+        assert!(node.machine.compaction_hash().expect("a hash").run(&stop).is_none());
+        stop.store(false, std::sync::atomic::Ordering::Relaxed);
+    }
+}

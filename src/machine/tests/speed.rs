@@ -137,3 +137,53 @@ fn ranges(reader: &Reader, what: &str) {
     }
     println!("{what}: get {} ns ({} keys around)", (now_ns() - began) / 10_000, whole.count);
 }
+
+/// What a large delete takes alone and beside readers that walk the index all the time.
+#[test]
+#[ignore = "prints figures"]
+fn delete_figures() {
+    use crate::telemetry::clock;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    const KEYS: usize = 100_000;
+    for readers in [0, 2] {
+        let mut node = Node::new();
+        for i in 0..KEYS {
+            let put = command(&format!("/registry/pods/{i:08}"), &[b'v'; 256], i as u64 + 1);
+            assert!(node.entry(Entry(0, put, Bytes::new())).answer.is_ok());
+        }
+        node.machine.publish();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..readers {
+                let (reader, stop) = (node.reader.clone(), &stop);
+                let mut query: RangeQuery = get("/", "0").into();
+                query.count_only = true;
+                query.revision = reader.revision();
+                scope.spawn(move || {
+                    while !stop.load(Relaxed) {
+                        reader.range(&query).unwrap();
+                    }
+                });
+            }
+            let request = InternalRaftRequest {
+                header: Some(pb::RequestHeader { id: 1 << 40, ..Default::default() }),
+                delete_range: Some(pb::DeleteRangeRequest {
+                    key: bytes("/"),
+                    range_end: bytes("0"),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            };
+            let (wall, own) = (clock::now_ns(), now_ns());
+            let data = request.encode_to_vec().into();
+            assert!(node.entry(Entry(0, data, Bytes::new())).answer.is_ok());
+            let (wall, own) = (clock::now_ns() - wall, now_ns() - own);
+            println!(
+                "delete of {KEYS} keys beside {readers} readers: {} ms, {} ms of its own",
+                wall / 1_000_000,
+                own / 1_000_000
+            );
+            stop.store(true, Relaxed);
+        });
+    }
+}

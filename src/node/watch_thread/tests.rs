@@ -30,6 +30,10 @@ impl Rows for SharedStore {
 }
 
 impl Source for SharedStore {
+    fn rows(&self) -> &dyn Rows {
+        self
+    }
+
     fn revision(&self) -> i64 {
         self.0.read().revision
     }

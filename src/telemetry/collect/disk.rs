@@ -61,11 +61,12 @@ pub(super) fn files(out: &mut Exposition, io: &IoStats) {
 
 /// One series per state, so that a change is seen as such.
 pub(super) fn gate(out: &mut Exposition, gate: &GateState) {
+    let reading = *gate.reading.lock();
     let mut states = out.family(&assay::GATE_STATE);
     for state in &gate.states {
-        states.value(&[state], f64::from(u8::from(*state == gate.state)));
+        states.value(&[state], f64::from(u8::from(*state == reading.state)));
     }
-    if let Some(p99) = gate.p99_seconds {
+    if let Some(p99) = reading.p99_seconds {
         out.value(&assay::GATE_P99, p99);
     }
     out.value(&assay::GATE_LIMIT, gate.limit_seconds);

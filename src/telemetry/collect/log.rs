@@ -36,6 +36,9 @@ pub(super) fn collect(out: &mut Exposition, node: &NodeMetrics) {
         (&etcd::PUT_BYTES, &node.put_bytes),
         (&etcd::DELETES, &node.deletes),
         (&etcd::TXNS, &node.txns),
+        (&etcd::COMPACTION_LAST, &node.compactions.last),
+        (&etcd::COMPACTION_KEYS, &node.compactions.rows),
+        (&assay::SPACE_REFUSALS, &node.space_refusals),
         (&assay::WAL_GROUPS, &node.wal_groups),
         (&assay::WAL_GROUP_ENTRIES, &node.wal_group_entries),
         (&assay::SPACE_REFUSED, &node.space_refused),
@@ -46,6 +49,17 @@ pub(super) fn collect(out: &mut Exposition, node: &NodeMetrics) {
     out.family(&assay::FREE_BYTES).value(&["data"], get(&node.free_bytes));
     out.family(&assay::FREE_INODES).value(&["data"], get(&node.free_inodes));
     out.histogram(&etcd::BACKEND_COMMIT, &node.store_commits.snapshot());
+    for (success, times) in ["false", "true"].into_iter().zip(&node.ranges_read) {
+        out.family(&etcd::RANGE_DURATION).histogram(&[success], &times.snapshot());
+    }
+    for (family, snapshot) in [
+        (&etcd::LEASE_TTL, node.lease_ttls.snapshot()),
+        (&etcd::COMPACTION_PAUSE, node.compactions.step.snapshot()),
+        (&etcd::COMPACTION_INDEX, node.compactions.work.snapshot()),
+        (&etcd::COMPACTION_TOTAL, node.compactions.total.snapshot()),
+    ] {
+        out.family(family).doubling(&[], &snapshot);
+    }
     for (op, ok, times) in node.applies.all() {
         let success = if ok { "true" } else { "false" };
         out.family(&etcd::APPLY_DURATION).histogram(&[op, success, "v3"], &times.snapshot());

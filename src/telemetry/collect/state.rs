@@ -55,6 +55,8 @@ pub(super) fn node(out: &mut Exposition, sources: &Sources, node: &NodeSample) {
         (&etcd::DB_IN_USE, node.in_use_bytes as f64),
         (&etcd::OPEN_READ_TRANSACTIONS, node.store_views as f64),
         (&etcd::RANGES, ranges as f64),
+        (&etcd::PENDING_EVENTS, node.watch.pending as f64),
+        (&assay::WATCH_BLOCKED, node.watch.blocked as f64),
         (&etcd::KEYS, node.keys as f64),
         (&etcd::CURRENT_REVISION, node.revision as f64),
         (&etcd::COMPACT_REVISION, node.compact_revision as f64),

@@ -21,9 +21,9 @@ families! {
         "Age of the oldest file operation that has not ended, 0 if none runs.";
 
     GATE_STATE Gauge, Flag, "assay_disk_gate_state" ["state"]
-        "What the disk gate decided at the start: 1 for one state, 0 for all others.";
+        "What the disk gate decided, or the log's syncs since: 1 for one state, 0 for all others.";
     GATE_P99 Gauge, Seconds, "assay_disk_gate_p99_seconds" []
-        "Sync p99 that the disk gate measured; absent if it did not measure.";
+        "Sync p99 that the disk gate or the running log measured; absent if neither did.";
     GATE_LIMIT Gauge, Seconds, "assay_disk_gate_limit_seconds" []
         "Sync p99 above which the disk gate refuses a disk.";
 
@@ -38,6 +38,8 @@ families! {
         "Free inodes of the file system that holds the data.";
     SPACE_REFUSED Gauge, Flag, "assay_fs_reserve_reached" []
         "Whether client writes are refused because free space is below the reserve.";
+    SPACE_REFUSALS Counter, Count, "assay_fs_refused_requests_total" []
+        "Requests refused because free space is below the reserve.";
 
     STAGE Histogram(DISK_EDGES), Seconds, "assay_proposal_stage_duration_seconds" ["stage"]
         "Time of each stage of a proposal on its way through the node.";
@@ -71,6 +73,8 @@ families! {
         "Rows waiting for the store above which proposals are refused.";
 
     LEASES Gauge, Count, "assay_leases" [] "Leases that exist.";
+    WATCH_BLOCKED Gauge, Count, "assay_watch_blocked" []
+        "Watches that wait for their client to take what was sent.";
     WATCH_FELL_BEHIND Counter, Count, "assay_watch_fell_behind_total" []
         "Watches that could not keep up and went back to reading history.";
     WATCH_COMPACTED Counter, Count, "assay_watch_compacted_total" []

@@ -2,7 +2,7 @@
 //! by the boards and alerts that read them, also where they break conventions (gauges that end in
 //! `_total`).
 
-use super::Kind::{Counter, Gauge, Histogram};
+use super::Kind::{Counter, Doubling, Gauge, Histogram};
 use super::{APPLY_EDGES, CALL_EDGES, DISK_EDGES, Family, Unit, WALK_EDGES, families};
 
 families! {
@@ -14,6 +14,8 @@ families! {
     SERVER_ID Gauge, Info, "etcd_server_id" ["server_id"] "Id of this member in hexadecimal digits.";
     SERVER_VERSION Gauge, Info, "etcd_server_version" ["server_version"]
         "Version of the interface that this member serves.";
+    GO_VERSION Gauge, Info, "etcd_server_go_version" ["server_go_version"]
+        "Go version, of which there is none here; existing boards join on the name.";
     CLUSTER_VERSION Gauge, Info, "etcd_cluster_version" ["cluster_version"]
         "Version that the members agreed on.";
     LATE_HEARTBEATS Counter, Count, "etcd_server_heartbeat_send_failures_total" []
@@ -38,6 +40,8 @@ families! {
         ["op", "success", "version"] "Time of applying one command.";
     REQUEST_DURATION Histogram(DISK_EDGES), Seconds, "etcd_server_request_duration_seconds"
         ["success", "type"] "Time of answering one request on the member that got it.";
+    RANGE_DURATION Histogram(APPLY_EDGES), Seconds, "etcd_server_range_duration_seconds"
+        ["success"] "Time of reading one range outside of transactions.";
     CLIENT_REQUESTS Counter, Count, "etcd_server_client_requests_total"
         ["client_api_version", "type"] "Calls by the version that the client names.";
     QUOTA_BYTES Gauge, Bytes, "etcd_server_quota_backend_bytes" []
@@ -66,6 +70,21 @@ families! {
     DELETES Counter, Count, "etcd_mvcc_delete_total" [] "Delete operations applied.";
     TXNS Counter, Count, "etcd_mvcc_txn_total" []
         "Transactions applied that have more than one operation.";
+    COMPACTION_INDEX Doubling, Milliseconds,
+        "etcd_debugging_mvcc_index_compaction_pause_duration_milliseconds" []
+        "Time of applying that each compaction took for its walk of the keys, all steps together.";
+    COMPACTION_PAUSE Doubling, Milliseconds,
+        "etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds" []
+        "Time of applying that each step of a compaction took.";
+    COMPACTION_TOTAL Doubling, Milliseconds,
+        "etcd_debugging_mvcc_db_compaction_total_duration_milliseconds" []
+        "Time of each compaction from its start until all rows are out.";
+    COMPACTION_LAST Gauge, UnixTime, "etcd_debugging_mvcc_db_compaction_last" []
+        "When the last compaction ended, 0 if none did since the start.";
+    COMPACTION_KEYS Counter, Count, "etcd_debugging_mvcc_db_compaction_keys_total" []
+        "Rows dropped by compactions.";
+    PENDING_EVENTS Gauge, Count, "etcd_debugging_mvcc_pending_events_total" []
+        "Events that wait for their watch stream to send them.";
     HASH_DURATION Histogram(WALK_EDGES), Seconds, "etcd_mvcc_hash_duration_seconds" []
         "Time of hashing the whole store.";
     HASH_REV_DURATION Histogram(WALK_EDGES), Seconds, "etcd_mvcc_hash_rev_duration_seconds" []
@@ -135,6 +154,8 @@ families! {
     LEASES_GRANTED Counter, Count, "etcd_debugging_lease_granted_total" [] "Leases granted.";
     LEASES_REVOKED Counter, Count, "etcd_debugging_lease_revoked_total" [] "Leases revoked.";
     LEASES_RENEWED Counter, Count, "etcd_debugging_lease_renewed_total" [] "Leases kept alive.";
+    LEASE_TTL Doubling, Seconds, "etcd_debugging_lease_ttl_total" []
+        "Times to live of the leases granted.";
     AUTH_REVISION Gauge, Revision, "etcd_debugging_auth_revision" []
         "Revision of users, roles and permissions.";
 

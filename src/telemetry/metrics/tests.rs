@@ -19,6 +19,17 @@ impl StateSource for Fixed {
                 ..NodeSample::default()
             }),
             connections: vec![("client", 3)],
+            certificates: vec![CertificateSample {
+                listener: "client",
+                cert: "server",
+                issued: 1,
+                expires: 2,
+            }],
+            tls_files_rejected: vec![("client", true)],
+            drift: Some(DriftSample {
+                p99_seconds: Some(0.003),
+                against: [("verdict", true), ("limit", false)],
+            }),
             ..StateSample::default()
         }
     }
@@ -43,9 +54,8 @@ fn filled() -> Metrics {
         rpc: Arc::new(rpc),
         conns: Arc::new(ConnStats::new(vec!["client"], vec!["done"], vec!["gone"])),
         gate: GateState {
-            state: "pass",
+            reading: Arc::new(Mutex::new(GateReading { state: "pass", p99_seconds: Some(0.002) })),
             states: vec!["pass", "fail"],
-            p99_seconds: Some(0.002),
             limit_seconds: 0.01,
         },
         connection_limits: vec![("client", 10)],

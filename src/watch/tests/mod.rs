@@ -143,6 +143,10 @@ impl Rows for Store {
 }
 
 impl Source for Store {
+    fn rows(&self) -> &dyn Rows {
+        self
+    }
+
     fn revision(&self) -> i64 {
         self.revision
     }

@@ -29,6 +29,10 @@ pub fn may_leave(wire: &Wire, disk: &Durable) -> Verdict {
         wire.term()
     );
     let said = Said::decode(&wire.encode()[..]).map_err(|e| Violation(format!("wire: {e}")))?;
+    // A promise made in an earlier term was on disk before this term was: one group holds both.
+    if disk.term > wire.term() {
+        return Ok(());
+    }
     let voted = (disk.term, disk.vote);
     match kind {
         WireKind::AppendResponse if !said.reject => check!(

@@ -96,7 +96,7 @@ impl Node {
         self.reader = self.machine.reader();
         self.applied = meta.index;
         self.confs = [(meta.index, conf)].into();
-        self.removed = !meta.conf_state.contains(self.id);
+        self.note_membership(&meta.conf_state);
         self.compacting = true;
         self.lease_changes.clear();
         self.clock = lease::Clock::new(start::clock(&self.plan), self.machine.lease_records());

@@ -89,7 +89,7 @@ impl Node {
             false => ConfState::decode(&conf)
                 .map_err(|e| Violation(format!("stored configuration: {e}")))?,
         };
-        let removed = !conf_state.voters.is_empty() && !conf_state.contains(id);
+        let member = conf_state.contains(id);
         let mut machine =
             Machine::restore(loaded, shared.clone(), machine(plan, id), &mut |_, _| ())
                 .map_err(|e| fault("machine", &e))?;
@@ -156,7 +156,8 @@ impl Node {
             staged: Vec::new(),
             leads: None,
             ready: false,
-            removed,
+            member,
+            removed: false,
             queued: BTreeSet::new(),
             disk: disk.clone(),
             plan: Arc::clone(plan),
