@@ -11,7 +11,7 @@ mod faults;
 mod leases;
 #[path = "cluster/members.rs"]
 mod members;
-#[path = "cluster/secure.rs"]
-mod secure;
+#[path = "cluster/numbers.rs"]
+mod numbers;
 #[path = "cluster/snapshots.rs"]
 mod snapshots;

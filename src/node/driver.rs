@@ -228,13 +228,11 @@ impl Loop {
             }
             NodeInput::LeaseRemaining { id, reply } => {
                 // Before the timers run "unknown" would be a lie.
-                send(
-                    reply,
-                    match self.driver.clock.leads() {
-                        Some(_) => Ok(self.driver.clock.remaining(id, now)),
-                        None => Err(Refused::NotLeader),
-                    },
-                );
+                let times = match self.driver.clock.leads() {
+                    Some(_) => Ok(self.driver.clock.remaining(id, now)),
+                    None => Err(Refused::NotLeader),
+                };
+                send(reply, times);
             }
             NodeInput::LeaseOrder { reply } => send(reply, Ok(self.driver.clock.ordered())),
             NodeInput::OwnFailed { id } => {
