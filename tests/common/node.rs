@@ -98,6 +98,13 @@ impl Launch {
         self
     }
 
+    /// Ports for clients, peers and metrics, known before the start.
+    #[must_use]
+    pub fn ports(mut self, ports: [u16; 3]) -> Self {
+        self.ports = Some(ports);
+        self
+    }
+
     /// Address of all ports.
     #[must_use]
     pub fn host(mut self, host: &str) -> Self {
