@@ -1,4 +1,4 @@
-//! Tests of the core with hand-made shells. Random faults are in `tests/three_cores`.
+//! Tests of the core with hand-made shells. Random faults are in `tests/sim/cores`.
 
 mod codec;
 mod group;

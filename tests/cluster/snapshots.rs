@@ -16,13 +16,16 @@ const INSTALLED: &str = "installed a snapshot";
 /// Writes that a log of ten entries forgets, together more than one peer's queue holds.
 const WRITES: usize = 150;
 
+/// Pauses until one of them was long enough for the log.
+const ROUNDS: usize = 10;
+
 /// Logs keep so little that whoever misses a few writes needs a snapshot.
 fn forgetful(launch: Launch) -> Launch {
     launch.arg("--snapshot-catchup-entries=10")
 }
 
 async fn fill(clients: &mut Clients, from: usize) -> i64 {
-    let value = "v".repeat(100_000);
+    let value = "v".repeat(250_000);
     let mut revision = 0;
     for n in from..from + WRITES {
         revision = put(clients, &format!("k{n:05}"), &value).await.expect("put");
@@ -149,17 +152,19 @@ async fn a_running_member_takes_a_snapshot_over_while_it_serves() {
     get(&mut back, "k", false).await.expect("it has the first write");
     let mut events = watch(&mut back, first).await;
     assert_eq!(revisions(&mut events, first).await, [first]);
-    let mut installs = 0;
-    for round in 0..3 {
+    // What sockets and queues hold may be enough to catch up without; not every time.
+    for round in 0.. {
         cluster.nodes[paused].signal(Signal::SIGSTOP);
         let last = fill(&mut clients, 1000 * round).await;
         cluster.nodes[paused].signal(Signal::SIGCONT);
-        installs += 1;
-        wait_installed(&mut cluster, paused, installs).await;
         let from = last - WRITES as i64 + 1;
         let expected: Vec<i64> = (from..=last).collect();
         assert_eq!(revisions(&mut events, last).await, expected, "round {round}");
         hashes_agree(&cluster, last).await;
+        if round >= 2 && cluster.nodes[paused].log().contains(INSTALLED) {
+            return;
+        }
+        assert!(round < ROUNDS, "no snapshot was installed:\n{}", cluster.logs());
     }
 }
 

@@ -28,6 +28,9 @@ pub struct Clients {
     pub cluster: ClusterClient<Channel>,
 }
 
+/// Flow control window of a stream.
+const WINDOW_BYTES: u32 = 4 << 20;
+
 impl Clients {
     /// Connects to `http://HOST:PORT`.
     pub async fn connect(url: &str) -> Self {
@@ -38,8 +41,11 @@ impl Clients {
     pub async fn try_connect(url: &str) -> Result<Self, tonic::transport::Error> {
         let endpoint = Endpoint::from_shared(url.to_string()).expect("a URL");
         let endpoint = endpoint.connect_timeout(Duration::from_secs(10)).tcp_nodelay(true);
-        // Answers of several megabytes are asked for: the window must not be the limit.
-        let endpoint = endpoint.http2_adaptive_window(true);
+        // Answers of several megabytes are asked for: the window must not be the limit. The client
+        // library also closes connections on which more small answers than fit into half of this
+        // wait for a busy test.
+        let endpoint = endpoint.initial_stream_window_size(WINDOW_BYTES);
+        let endpoint = endpoint.initial_connection_window_size(4 * WINDOW_BYTES);
         Ok(Self::over(endpoint.connect().await?))
     }
 

@@ -92,6 +92,11 @@ impl Cluster {
         self.home.path()
     }
 
+    /// What every member logged.
+    pub fn logs(&self) -> String {
+        self.nodes.iter().map(|node| format!("--- {}\n{}", node.pid(), node.log())).collect()
+    }
+
     /// Client URLs of all members, as etcdctl takes them.
     pub fn endpoints(&self) -> String {
         self.nodes.iter().map(Node::client_url).collect::<Vec<_>>().join(",")

@@ -116,7 +116,8 @@ fn values(text: &str) {
         ("assay_leases".into(), 1.0),
         ("etcd_debugging_lease_ttl_total_count".into(), 2.0),
         ("etcd_debugging_mvcc_pending_events_total".into(), 0.0),
-        ("etcd_server_range_duration_seconds_count{success=\"true\"}".into(), 1.0),
+        // One of the load, one each of /health and /livez, two of /readyz.
+        ("etcd_server_range_duration_seconds_count{success=\"true\"}".into(), 5.0),
         ("assay_cluster_voters".into(), 1.0),
         ("assay_leader_changes_total{cause=\"start\"}".into(), 1.0),
         ("assay_disk_gate_state{state=\"off\"}".into(), 1.0),
@@ -253,7 +254,7 @@ fn edges_are_kept(theirs: &str, ours: &str) {
         if kind == "histogram" && !theirs.is_empty() && !ours.is_empty() {
             let missing: Vec<_> = theirs.difference(&ours).collect();
             assert!(missing.is_empty(), "{name} lacks {missing:?}");
-            assert!(ours.contains("0.01"), "{name}");
+            assert!(ours.contains("0.01") || !name.ends_with("_seconds"), "{name}");
             compared += 1;
         }
     }
