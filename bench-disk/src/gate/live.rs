@@ -118,9 +118,6 @@ impl Syncs {
                 open_loop: None,
                 timeline: Vec::new(),
                 phases: Vec::new(),
-                sync: None,
-                write: None,
-                course: Vec::new(),
             }),
             ..doubt.clone()
         };
