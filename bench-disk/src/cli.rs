@@ -53,8 +53,11 @@ Before an installation:
   bench-disk verify --dir /var/lib/etcd     does the stored answer still hold?
   bench-disk explain CODE                   what a [code] in a report means
 
-Further: sweep (what would make it faster), compare (sibling nodes), powercut
-(does a sync survive a pulled plug), export-fio (the same load for fio).
+For a cluster:
+  bench-disk run --dir D --profile soak     what remains after a burst allowance?
+  bench-disk compare a.json b.json c.json   is one of the disks the odd one out?
+  bench-disk sweep --dir D                  where are the knees of this disk?
+  bench-disk powercut --help                is what was synced really there?
 
 In a pipeline:
   bench-disk run --dir D --json result.json || exit 1
@@ -80,17 +83,17 @@ enum Command {
     Verify(verify::Arguments),
     /// Say what a finding means and what to do about it.
     Explain(explain::Arguments),
-    /// Print the same load as a fio job file.
-    ExportFio(export_fio::Arguments),
-    /// Print a manual page.
-    #[command(hide = true)]
-    Manual(manual::Arguments),
     /// Compare the results of sibling nodes and name the odd one out.
     Compare(compare::Arguments),
     /// Curves over append size, parallel committers and ways to get space.
     Sweep(sweep::Arguments),
     /// Prove by a power cut that syncs are durable: write, witness, verify.
     Powercut(powercut::Arguments),
+    /// Print the same load as a fio job file.
+    ExportFio(export_fio::Arguments),
+    /// Print a manual page.
+    #[command(hide = true)]
+    Manual(manual::Arguments),
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -107,10 +110,10 @@ pub(crate) fn main() -> ExitCode {
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
-        Command::ExportFio(arguments) => export_fio::run(arguments),
         Command::Compare(arguments) => compare::run(arguments),
         Command::Sweep(arguments) => sweep::run(arguments),
         Command::Powercut(arguments) => powercut::run(arguments),
+        Command::ExportFio(arguments) => export_fio::run(arguments),
         Command::Manual(arguments) => manual::run(arguments),
     };
     ExitCode::from(match done {

@@ -5,6 +5,7 @@ mod cell;
 
 use crate::ProbeError;
 use crate::env::Environment;
+use crate::output::JSON_SCHEMA;
 use crate::report::{millis, wrap};
 use crate::sampler::scratch::Scratch;
 use crate::sampler::shape::Preparation;
@@ -119,7 +120,7 @@ pub fn sweep(
     let committers: Vec<Point> = curve(&committers)?;
     let preparations: Vec<Point> = curve(&preparations)?;
     Ok(Sweep {
-        schema: 1,
+        schema: JSON_SCHEMA,
         size_knee: size_knee(&sizes),
         committer_knee: committer_knee(&committers),
         advice: advice(&preparations),

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use support::{Place, json, run, skip, text, tool};
 
 const COMMANDS: [&str; 8] =
-    ["run", "inspect", "verify", "explain", "export-fio", "compare", "sweep", "powercut"];
+    ["run", "inspect", "verify", "explain", "compare", "sweep", "powercut", "export-fio"];
 
 #[test]
 fn every_finding_can_be_explained_and_a_mistyped_one_is_a_usage_error() {
@@ -40,9 +40,16 @@ fn the_job_file_runs_under_the_real_fio() {
     let place = Place::new();
     let file = place.path("wal.fio");
     let named = file.to_str().expect("UTF-8");
-    for profile in ["boot", "quick", "soak", "fio", "standard"] {
+    for (profile, load) in [
+        ("boot", "none"),
+        ("quick", "all"),
+        ("soak", "writer"),
+        ("fio", "none"),
+        ("standard", "node"),
+    ] {
         let data = place.path("data");
-        let command = place.on("export-fio", &data, &["--profile", profile, "--output", named]);
+        let words = ["--profile", profile, "--load", load, "--output", named];
+        let command = place.on("export-fio", &data, &words);
         assert_eq!(run(command).status.code(), Some(0));
         if !tool("fio") {
             continue;
@@ -150,6 +157,7 @@ fn manual_pages_are_made_for_every_command() {
     let place = Place::new();
     let mut pages = vec![run(place.program(&["manual"]))];
     pages.extend(COMMANDS.map(|command| run(place.program(&["manual", command]))));
+    pages.push(run(place.program(&["manual", "powercut", "witness"])));
     for page in &pages {
         assert_eq!(page.status.code(), Some(0));
         let source = text(page);

@@ -134,10 +134,14 @@ fn a_power_cut_is_survived_or_its_loss_is_told() {
     writer.0.kill().expect("killed");
     writer.0.wait().expect("ended");
     let deadline = Instant::now() + PATIENCE;
-    while witness.0.try_wait().expect("a status").is_none() {
+    let ended = loop {
+        if let Some(status) = witness.0.try_wait().expect("a status") {
+            break status;
+        }
         assert!(Instant::now() < deadline, "the witness did not notice that the writer is gone");
         std::thread::yield_now();
-    }
+    };
+    assert_eq!(ended.code(), Some(0), "nobody reads what the witness says any more");
     let whole = verify(&place, ledger);
     assert_eq!(whole.status.code(), Some(0), "{whole:?}");
     // What a disk does that lies: an acknowledged record is not there.

@@ -1,9 +1,11 @@
 //! `bench-disk compare`: the odd one of sibling nodes.
 
-use crate::cli::exit;
 use crate::cli::run::Failure;
-use bench_disk::compare::{self, CompareError, LEAST};
+use crate::cli::{exit, outputs};
+use bench_disk::compare::{self, CompareError, LEAST, Node};
+use bench_disk::output::JSON_SCHEMA;
 use clap::Args;
+use serde::Serialize;
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -18,6 +20,13 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// The JSON document.
+#[derive(Serialize)]
+struct Document {
+    schema: u32,
+    nodes: Vec<Node>,
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let usage = |error: CompareError| Failure::Usage(error.to_string());
     let mut results = Vec::new();
@@ -25,10 +34,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         results.push((file.clone(), compare::load(file).map_err(usage)?));
     }
     let nodes = compare::compare(results).map_err(usage)?;
+    let code = if nodes.iter().any(|node| node.odd) { exit::FAIL } else { exit::PASS };
     if arguments.json {
-        println!("{}", serde_json::json!({"schema": 1, "nodes": nodes}));
+        outputs::say_json(&Document { schema: JSON_SCHEMA, nodes })?;
     } else {
-        print!("{}", compare::render(&nodes));
+        outputs::say(&compare::render(&nodes))?;
     }
-    Ok(if nodes.iter().any(|node| node.odd) { exit::FAIL } else { exit::PASS })
+    Ok(code)
 }

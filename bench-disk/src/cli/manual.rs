@@ -7,17 +7,19 @@ use std::io::{self, Write};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Command whose page is printed; without one, the program's
-    command: Option<String>,
+    /// Command whose page is printed, also a command of a command; without one, the program's
+    command: Vec<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let mut command = cli::Arguments::command();
     command.build();
-    if let Some(name) = &arguments.command {
+    let mut title = String::from("bench-disk");
+    for name in &arguments.command {
         let found = command.get_subcommands().find(|known| known.get_name() == name).cloned();
         let found = found.ok_or_else(|| Failure::Usage(format!("no command {name:?}")))?;
-        command = found.display_name(format!("bench-disk-{name}"));
+        title = format!("{title}-{name}");
+        command = found.display_name(&title);
     }
     let failed = |source| Failure::Output { what: "the manual page".into(), source };
     let mut page = Vec::new();

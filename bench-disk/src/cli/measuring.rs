@@ -79,11 +79,11 @@ fn confidence(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{text:?} is not between 0.5 and 0.999999, for example 0.99"))
 }
 
-fn load(text: &str) -> Result<Load, String> {
+pub(super) fn load(text: &str) -> Result<Load, String> {
     text.parse()
 }
 
-fn mix(text: &str) -> Result<Recorded, String> {
+pub(super) fn mix(text: &str) -> Result<Recorded, String> {
     Recorded::load(&PathBuf::from(text)).map_err(|error| error.to_string())
 }
 

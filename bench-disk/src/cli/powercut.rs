@@ -1,10 +1,11 @@
 //! `bench-disk powercut`: pull the plug and see what is left.
 
 use crate::cli::run::Failure;
-use crate::cli::{exit, signals};
+use crate::cli::{exit, outputs, signals};
 use bench_disk::env;
 use bench_disk::powercut::{self, Ledger};
 use clap::{Args, Subcommand};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -53,6 +54,11 @@ enum Step {
     },
 }
 
+/// Tells whoever watches. The work goes on if nobody does any more.
+fn note(text: &str) {
+    let _ = writeln!(io::stdout(), "{text}");
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     signals::listen();
     match &arguments.step {
@@ -61,19 +67,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
             let run = SystemTime::now()
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(1, |since| since.as_nanos() as u64);
-            println!("writing; pull the plug when the witness has seen some numbers");
+            note("writing; pull the plug when the witness has seen some numbers");
             let time = Duration::from_secs(*seconds);
             let interrupt = &signals::INTERRUPTED;
             let written = powercut::write(&directory, witness, run, time, interrupt)?;
-            println!("{} records, power never failed: the files are removed", written.records);
+            let records = written.records;
+            note(&format!("{records} records, power never failed: the files are removed"));
             Ok(exit::INTERRUPTED)
         }
         Step::Witness { listen, ledger } => {
-            let ready = &mut |at| println!("listening at {at}; interrupt this after the cut");
+            let ready = &mut |at| note(&format!("listening at {at}; interrupt this after the cut"));
             match powercut::witness(listen, ledger, &signals::INTERRUPTED, ready)? {
                 Some(known) => {
                     let number = known.acknowledged;
-                    println!("acknowledged up to number {number}: {}", ledger.display());
+                    note(&format!("acknowledged up to number {number}: {}", ledger.display()));
                     Ok(exit::PASS)
                 }
                 None => Ok(exit::INTERRUPTED),
@@ -82,17 +89,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         Step::Verify { dir, ledger } => {
             let loss = powercut::verify(dir, &Ledger::load(ledger)?)?;
             let Some(first) = loss.first_lost else {
-                println!(
-                    "PASS: the last {} acknowledged records are there; remove bench-disk-powercut.*",
+                outputs::say(&format!(
+                    "PASS: the last {} acknowledged records are there; remove bench-disk-powercut.*\n",
                     loss.looked_for
-                );
+                ))?;
                 return Ok(exit::PASS);
             };
-            println!(
+            outputs::say(&format!(
                 "FAIL: {} of the last {} acknowledged records are lost, the first is number {first}: \
-                 syncs do not make data durable here",
+                 syncs do not make data durable here\n",
                 loss.lost, loss.looked_for
-            );
+            ))?;
             Ok(exit::FAIL)
         }
     }

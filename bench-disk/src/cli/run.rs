@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The standard profile with all its phases, twice: whoever soaks a disk wants it alone.
-const LOCK_PATIENCE: Duration = Duration::from_secs(500);
+pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(500);
 
 #[derive(Args)]
 #[command(after_help = "Exit codes: 0 PASS, 1 FAIL, 2 usage, 3 INCONCLUSIVE, 4 REFUSED, \
@@ -50,7 +50,7 @@ pub(crate) enum Failure {
     /// A node runs here.
     #[error("{} is held by a running node ({} is locked): stop it first", directory.display(), lock.display())]
     Live { directory: PathBuf, lock: PathBuf },
-    /// What was asked for makes no sense.
+    /// The arguments do not fit together, or name nothing.
     #[error("{0}")]
     Usage(String),
     #[error(transparent)]

@@ -1,7 +1,7 @@
 //! `bench-disk sweep`: curves over sizes, committers and ways to get space.
 
-use crate::cli::run::Failure;
-use crate::cli::{exit, signals};
+use crate::cli::run::{Failure, LOCK_PATIENCE};
+use crate::cli::{exit, outputs, signals};
 use bench_disk::env::Environment;
 use bench_disk::identity::Identity;
 use bench_disk::lock::{self, RunDir};
@@ -11,10 +11,11 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Another probe of the disk is waited for this long.
-const LOCK_PATIENCE: Duration = Duration::from_secs(500);
-
 #[derive(Args)]
+#[command(
+    after_help = "Exit codes: 0 measured, 2 usage, 4 REFUSED, 5 I/O error, 6 interrupted.\n\nA \
+    sweep gives advice and leaves no verdict."
+)]
 pub(crate) struct Arguments {
     /// Directory on the disk in question
     #[arg(long, value_name = "D")]
@@ -53,13 +54,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         }
     })?;
     if arguments.json {
-        let text = serde_json::to_string_pretty(&result).map_err(|error| Failure::Output {
-            what: "JSON".into(),
-            source: std::io::Error::other(error),
-        })?;
-        println!("{text}");
+        outputs::say_json(&result)?;
     } else {
-        print!("{}", result.render());
+        outputs::say(&result.render())?;
     }
     Ok(exit::PASS)
 }

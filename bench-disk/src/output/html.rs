@@ -29,7 +29,7 @@ pub fn render(environment: &Environment, verdict: &Verdict) -> String {
         escape(&report::sentence(verdict, &limit)),
     );
     if let Some(measured) = &verdict.measured {
-        figures(&mut out, measured);
+        figures(&mut out, verdict, measured);
         plots(&mut out, measured, verdict.limit_ns);
     }
     findings(&mut out, &verdict.findings);
@@ -45,7 +45,7 @@ pub fn render(environment: &Environment, verdict: &Verdict) -> String {
     out
 }
 
-fn figures(out: &mut String, measured: &Measured) {
+fn figures(out: &mut String, verdict: &Verdict, measured: &Measured) {
     let p = &measured.percentiles;
     let cells = [
         ("median", p.p50_ns),
@@ -74,6 +74,22 @@ fn figures(out: &mut String, measured: &Measured) {
     row(out, "above the limit", &share);
     row(out, "durability", &report::durability(measured));
     row(out, "timing", &consequence::timing(measured));
+    row(out, "way out", &consequence::way_out(verdict).unwrap_or_default());
+    let ms = |ns: u64| millis(Duration::from_nanos(ns));
+    if let Some(open) = &measured.open_loop {
+        let text = format!(
+            "p99 {}, p99.9 {}, maximum {} for requests each {}",
+            ms(open.p99_ns),
+            ms(open.p999_ns),
+            ms(open.max_ns),
+            ms(open.interval_ns)
+        );
+        row(out, "open loop", &text);
+    }
+    if let Some(cost) = &measured.flush_cost {
+        let (bare, synced) = (ms(cost.write_ns), ms(cost.synced_ns));
+        row(out, "flush", &format!("a write of 4 KiB takes {bare}, with a sync {synced}"));
+    }
     let elapsed = Duration::from_nanos(measured.elapsed_ns).as_secs_f64();
     row(out, "run", &format!("{elapsed:.1} s, {:.1} MB written", measured.bytes as f64 / 1e6));
     out.push_str("</table></section>\n");
@@ -229,6 +245,7 @@ mod tests {
         }
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
         assert!(page.matches("<svg").count() >= 2 && page.contains("What to do:"));
+        assert!(page.contains("<td>burst</td>") && page.contains("<th>open loop</th>"), "{page}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use crate::profile::Profile;
 use crate::sampler::mix::Mix;
+use crate::sampler::neighbour::{READER_BYTES_PER_SECOND, WRITER_BYTES_PER_SECOND};
 use crate::sampler::shape::{Appends, NEIGHBOUR_BYTES, Preparation, Shape};
 use std::fmt::Write;
 use std::path::Path;
@@ -16,12 +17,14 @@ const SAMPLE: usize = 10_000;
 /// one holds the large batches.
 const GROUPS: [usize; 21] = [5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 4, 1];
 
-/// Largest file that a job makes, in bytes; longer runs go through it again.
-const LARGEST_FILE: u64 = 1 << 30;
+/// Larger logs go round in a file of this size, in bytes: a soak writes more than a disk may hold.
+const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// The job file for a directory.
 pub fn render(directory: &Path, profile: &Profile) -> String {
-    let mut out = format!(
+    let mut out = String::new();
+    let _ = write!(
+        out,
         "; The load of bench-disk's profile {name} as a fio job file.\n\
          ; Run it with: fio --output-format=json FILE\n\
          ; The number to compare with your limit is jobs[0].sync.lat_ns.percentile[\"99.000000\"],\n\
@@ -40,69 +43,105 @@ pub fn render(directory: &Path, profile: &Profile) -> String {
         runtime = profile.time_box.as_secs(),
     );
     log(&mut out, profile);
-    companions(&mut out, &profile.shape);
+    store(&mut out, &profile.shape);
+    if profile.shape.load.reader() {
+        let _ = write!(
+            out,
+            "\n[reader]\n\
+             ; Somebody who reads a snapshot, around the page cache.\n\
+             rw=read\n\
+             bs=1m\n\
+             direct=1\n\
+             size={NEIGHBOUR_BYTES}\n\
+             rate={READER_BYTES_PER_SECOND}\n\
+             time_based=1\n"
+        );
+    }
+    if profile.shape.load.writer() {
+        let _ = write!(
+            out,
+            "\n[writer]\n\
+             ; Somebody who writes a stream without syncs, as a backup does.\n\
+             rw=write\n\
+             bs=1m\n\
+             size={NEIGHBOUR_BYTES}\n\
+             rate={WRITER_BYTES_PER_SECOND}\n\
+             time_based=1\n"
+        );
+    }
     out
 }
 
+/// The job whose syncs are compared.
 fn log(out: &mut String, profile: &Profile) {
-    let mut mix = Mix::of(profile.shape.appends.clone());
+    let shape = &profile.shape;
+    let mut mix = Mix::of(shape.appends.clone());
     let mut sizes: Vec<usize> = (0..SAMPLE).map(|_| mix.size()).collect();
     let mean = sizes.iter().sum::<usize>() / sizes.len();
     sizes.sort_unstable();
-    out.push_str("[wal]\n; Appends, each followed by fdatasync.\nrw=write\nfdatasync=1\n");
-    let _ = match profile.shape.appends {
-        Appends::Fixed(bytes) => writeln!(out, "bs={bytes}"),
-        _ => writeln!(out, "bssplit={}", split(&sizes)),
+    let blocks = match shape.appends {
+        Appends::Fixed(bytes) => format!("bs={bytes}"),
+        Appends::Typical | Appends::Recorded(_) => format!("bssplit={}", split(&sizes)),
     };
-    out.push_str(match profile.shape.preparation {
-        Preparation::Grow => "; The file grows.\nfallocate=none\n",
-        Preparation::Node | Preparation::Reserve => "; Space is reserved.\nfallocate=native\n",
-        Preparation::Prewrite | Preparation::Recycle => "; Written before.\noverwrite=1\n",
-    });
-    let bytes = (mean as u64).saturating_mul(profile.samples as u64).min(profile.byte_budget);
-    if bytes <= LARGEST_FILE {
-        let _ = writeln!(out, "size={bytes}");
-    } else {
-        let _ = writeln!(
-            out,
-            "; The file is gone through again and again.\nsize={LARGEST_FILE}\ntime_based=1"
-        );
+    let (kind, space) = match shape.preparation {
+        Preparation::Node | Preparation::Reserve => ("a reserved file", "fallocate=native"),
+        Preparation::Grow => ("a growing file", "fallocate=none"),
+        Preparation::Prewrite | Preparation::Recycle => ("a file written before", "overwrite=1"),
+    };
+    let planned = u64::try_from(mean.saturating_mul(profile.samples)).unwrap_or(u64::MAX);
+    // The recipe's file ends with an append that does not fit; its size is the known one.
+    let planned = if *shape == Shape::fio() { shape.segment_bytes } else { planned };
+    let whole = planned.min(profile.byte_budget);
+    let _ = write!(
+        out,
+        "[wal]\n\
+         ; Appends to {kind}, each followed by fdatasync.\n\
+         rw=write\n\
+         fdatasync=1\n\
+         {space}\n\
+         {blocks}\n\
+         size={}\n",
+        whole.min(MAX_FILE_BYTES)
+    );
+    if whole > MAX_FILE_BYTES {
+        let _ = writeln!(out, "io_size={whole}");
     }
     if let Some(pace) = profile.pace {
         let rate = (1.0 / pace.as_secs_f64()).round().max(1.0) as u64;
-        let _ =
-            writeln!(out, "; At most this many per second, as a loaded node.\nrate_iops={rate}");
+        let _ = writeln!(out, "; At most this many per second.\nrate_iops={rate}");
+    }
+    if shape.load.store() {
+        out.push_str("; The others end with the log.\nexitall=1\n");
     }
 }
 
-/// Who else uses the disk. They end with the log.
-fn companions(out: &mut String, shape: &Shape) {
-    if shape.load.store() {
-        let _ = write!(
-            out,
-            "; The others end with the log.\n\
-             exitall=1\n\n\
-             [store]\n\
-             ; Commits about every 100 ms: some random pages of a file written before, then a sync.\n\
-             rw=randwrite\n\
-             bs=4k\n\
-             size={}\n\
-             overwrite=1\n\
-             fdatasync=10\n\
-             thinktime=100ms\n\
-             thinktime_blocks=10\n\
-             time_based=1\n",
-            shape.store_bytes
-        );
-    }
-    for (wanted, name, way) in
-        [(shape.load.reader(), "reader", "read"), (shape.load.writer(), "writer", "write")]
-    {
-        if wanted {
-            let _ =
-                write!(out, "\n[{name}]\nrw={way}\nbs=1m\nsize={NEIGHBOUR_BYTES}\ntime_based=1\n");
+/// The store's commits beside it: typical ones, or as often and as large as recorded.
+fn store(out: &mut String, shape: &Shape) {
+    let recorded = shape.recorded().map(|recorded| (recorded.store_interval(), &recorded.store));
+    let (what, block, writes, pause) = match recorded {
+        _ if !shape.load.store() => return,
+        Some((None, _)) => return,
+        Some((Some(interval), store)) => {
+            let per_sync = (store.writes / store.syncs().max(1)).max(1);
+            let block = store.write_bytes().next_multiple_of(512);
+            ("as often and as large as recorded", block, per_sync, interval.as_millis())
         }
-    }
+        None => ("about every 100 ms", 4 << 10, 10, 100),
+    };
+    let _ = write!(
+        out,
+        "\n[store]\n\
+         ; Commits {what}: some random pages of a file written before, then a sync.\n\
+         rw=randwrite\n\
+         bs={block}\n\
+         size={}\n\
+         overwrite=1\n\
+         fdatasync={writes}\n\
+         thinktime={pause}ms\n\
+         thinktime_blocks={writes}\n\
+         time_based=1\n",
+        shape.store_bytes
+    );
 }
 
 /// `size/percent:...`, with the mean size of each group.
@@ -143,13 +182,27 @@ mod tests {
         assert!(!render(Path::new("/d"), &Profile::boot()).contains("rate_iops"));
     }
 
+    fn lines(profile: &Profile) -> Vec<String> {
+        render(Path::new("/d"), profile).lines().map(str::to_string).collect()
+    }
+
     #[test]
-    fn the_recipe_is_the_recipe_and_a_soak_needs_no_disk_of_its_size() {
-        let recipe = render(Path::new("/d"), &Profile::fio());
-        assert!(recipe.contains("bs=2300\n") && !recipe.contains("[store]"), "{recipe}");
-        let soak = render(Path::new("/d"), &Profile::soak());
-        assert!(soak.contains("size=1073741824\ntime_based=1"), "{soak}");
-        let all = render(Path::new("/d"), &Profile::quick().with_load(Load::All));
-        assert!(all.contains("[reader]\nrw=read") && all.contains("[writer]\nrw=write"), "{all}");
+    fn the_recipe_comes_out_as_people_know_it() {
+        let lines = lines(&Profile::fio());
+        for line in ["bs=2300", "size=23068672", "fdatasync=1", "fallocate=native"] {
+            assert!(lines.iter().any(|known| known == line), "{line}: {lines:#?}");
+        }
+        assert!(!lines.iter().any(|line| line == "[store]" || line.starts_with("exitall")));
+    }
+
+    #[test]
+    fn everybody_beside_the_log_is_a_job() {
+        let all = lines(&Profile::soak().with_load(Load::All));
+        for job in ["[wal]", "[store]", "[reader]", "[writer]", "exitall=1"] {
+            assert!(all.iter().any(|line| line == job), "{job}: {all:#?}");
+        }
+        assert!(all.iter().any(|line| line == "size=1073741824"), "{all:#?}");
+        assert!(all.iter().any(|line| line.starts_with("io_size=")), "{all:#?}");
+        assert!(!lines(&Profile::quick().with_load(Load::None)).contains(&"[store]".to_string()));
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::env::Environment;
 use crate::judge::Outcome;
-use crate::verdict::{Measured, Verdict};
+use crate::verdict::{Measured, PhaseFigures, Verdict};
 use std::fmt::Write;
 
 /// Upper edges of the histogram in nanoseconds: factor two, and the limit of etcd's advice. The
@@ -82,6 +82,8 @@ pub fn render(environment: &Environment, verdict: &Verdict) -> String {
     if let Some(measured) = &verdict.measured {
         figures(&mut out, measured);
         histogram(&mut out, measured, verdict.limit_ns);
+        phases(&mut out, measured);
+        beside(&mut out, measured);
     }
     out.out
 }
@@ -102,13 +104,18 @@ fn figures(out: &mut Writer, measured: &Measured) {
     }
     out.gauge(
         "bench_disk_sync_p99_lower_seconds",
-        "Lower 99 % confidence limit of the 99th percentile.",
+        "Lower confidence limit of the 99th percentile.",
         seconds(p.p99_low_ns),
     );
     out.gauge(
         "bench_disk_sync_p99_upper_seconds",
-        "Upper 99 % confidence limit of the 99th percentile; +Inf if there are too few samples.",
+        "Upper confidence limit of the 99th percentile; +Inf if there are too few samples.",
         p.p99_high_ns.map_or(f64::INFINITY, seconds),
+    );
+    out.gauge(
+        "bench_disk_confidence_ratio",
+        "Confidence of the answer.",
+        1.0 - measured.summary.alpha,
     );
     out.gauge("bench_disk_samples", "Syncs measured.", measured.summary.n as f64);
     out.gauge(
@@ -161,6 +168,61 @@ fn histogram(out: &mut Writer, measured: &Measured, limit_ns: u64) {
     };
     out.value(&format!("{name}_sum"), &[], sum);
     out.value(&format!("{name}_count"), &[], n as f64);
+}
+
+/// The phase that decides, and those measured beside it.
+fn phases(out: &mut Writer, measured: &Measured) {
+    if measured.phases.is_empty() {
+        return;
+    }
+    let name = "bench_disk_phase_latency_quantile_seconds";
+    out.family(name, "gauge", "Quantiles of the sync latency by phase, exact.");
+    for phase in &measured.phases {
+        let quantiles = [
+            ("0.5", phase.p50_ns),
+            ("0.99", phase.p99_ns),
+            ("0.999", phase.p999_ns),
+            ("1", phase.max_ns),
+        ];
+        for (q, ns) in quantiles {
+            out.value(name, &[("phase", &phase.name), ("q", q)], seconds(ns));
+        }
+    }
+    type Value = fn(&PhaseFigures) -> f64;
+    let families: [(&str, &str, Value); 3] = [
+        ("bench_disk_phase_samples", "Syncs measured by phase.", |phase| phase.n as f64),
+        ("bench_disk_phase_samples_above_limit", "Syncs above the limit by phase.", |phase| {
+            phase.exceeded as f64
+        }),
+        ("bench_disk_phase_syncs_per_second", "Rate of the syncs by phase.", |phase| {
+            phase.syncs_per_second
+        }),
+    ];
+    for (name, help, value) in families {
+        out.family(name, "gauge", help);
+        for phase in &measured.phases {
+            out.value(name, &[("phase", &phase.name)], value(phase));
+        }
+    }
+}
+
+/// The open-loop view, and what a flush adds to a write.
+fn beside(out: &mut Writer, measured: &Measured) {
+    if let Some(open) = &measured.open_loop {
+        let name = "bench_disk_open_loop_latency_quantile_seconds";
+        let help = "Quantiles that requests at fixed times would have seen, queueing included.";
+        out.family(name, "gauge", help);
+        for (q, ns) in [("0.99", open.p99_ns), ("0.999", open.p999_ns), ("1", open.max_ns)] {
+            out.value(name, &[("q", q)], seconds(ns));
+        }
+    }
+    if let Some(cost) = &measured.flush_cost {
+        let name = "bench_disk_block_write_seconds";
+        out.family(name, "gauge", "Median of a 4 KiB write past the page cache.");
+        for (synced, ns) in [("no", cost.write_ns), ("yes", cost.synced_ns)] {
+            out.value(name, &[("synced", synced)], seconds(ns));
+        }
+    }
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -226,6 +288,8 @@ mod tests {
         assert!(text.contains("bench_disk_verdict{directory=\"/data\",outcome=\"fail\"} 1"));
         assert!(text.contains("bench_disk_verdict{directory=\"/data\",outcome=\"pass\"} 0"));
         assert!(text.contains("bench_disk_sync_p99_upper_seconds{directory=\"/data\"} +Inf"));
+        let burst = "bench_disk_phase_samples{directory=\"/data\",phase=\"burst\"} 2";
+        assert!(text.contains(burst), "{text}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ const MAX_FILE_BYTES: u64 = 64 << 10;
 /// Longest duration, in seconds: bounded whatever a file says.
 const MAX_SECONDS: u64 = 3 * 60 * 60;
 
-/// Most samples: each costs 24 bytes of memory.
+/// Most samples: each costs 32 bytes of memory.
 const MAX_SAMPLES: usize = 6_000_000;
 
 /// Largest append, in bytes.

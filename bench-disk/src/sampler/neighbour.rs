@@ -21,6 +21,9 @@ const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// Distance of writes: about 50 MB/s, a backup or a copy of the store.
 const WRITE_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Bytes per second of the reader.
+pub const READER_BYTES_PER_SECOND: u64 = 100 * STEP as u64;
+
 /// Bytes per second of the writer, for budgets.
 pub const WRITER_BYTES_PER_SECOND: u64 = 50 * STEP as u64;
 

@@ -4,6 +4,19 @@ use super::*;
 use crate::identity::LeafIdentity;
 use crate::probe;
 
+fn phase(name: &str, n: u64) -> PhaseFigures {
+    PhaseFigures {
+        name: name.into(),
+        n,
+        exceeded: 1,
+        p50_ns: 400_002,
+        p99_ns: 10_000_001,
+        p999_ns: 10_000_001,
+        max_ns: 10_000_001,
+        syncs_per_second: 123.456,
+    }
+}
+
 pub(crate) fn sample(outcome: Outcome, created: u64) -> Verdict {
     let identity = Identity {
         fs_uuid: Some("11111111-2222-3333-4444-555555555555".into()),
@@ -31,10 +44,15 @@ pub(crate) fn sample(outcome: Outcome, created: u64) -> Verdict {
             flushes: Some(9),
             durability: "verified-path".into(),
             busy_before: Some(0.123_456_789),
-            flush_cost: None,
-            open_loop: None,
+            flush_cost: Some(FlushCost { write_ns: 30_000, synced_ns: 200_000 }),
+            open_loop: Some(OpenLoop {
+                interval_ns: 2_000_000,
+                p99_ns: 1_000,
+                p999_ns: 2_000,
+                max_ns: 3_000,
+            }),
             timeline: Vec::new(),
-            phases: Vec::new(),
+            phases: vec![phase("loaded", 3), phase("burst", 2)],
             sync: Distribution::of(&latencies),
             write: Distribution::of(&[2_000, 3_000, 3_000]),
             course: crate::distribution::course(&latencies, &[1_000, 2_000, 3_000]),
