@@ -7,7 +7,11 @@ mod common;
 mod basics;
 #[path = "cluster/faults.rs"]
 mod faults;
+#[path = "cluster/leases.rs"]
+mod leases;
 #[path = "cluster/members.rs"]
 mod members;
+#[path = "cluster/secure.rs"]
+mod secure;
 #[path = "cluster/snapshots.rs"]
 mod snapshots;

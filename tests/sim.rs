@@ -120,10 +120,10 @@ fn speed_of_three_members() {
 #[test]
 fn broken_rules_are_noticed() {
     let only = std::env::var("BROKEN").ok();
-    for (broken, within) in BUDGETS {
+    for (broken, before, within) in BUDGETS {
         let name = format!("{broken:?}");
         if only.as_ref().is_none_or(|only| name.contains(only)) {
-            caught(&name, within, |seed| World::new(seed, broken).run());
+            caught(&name, Some(before), within, |seed| World::new(seed, broken).run());
         }
     }
 }
@@ -154,5 +154,5 @@ fn a_log_that_does_not_contain_the_position_of_the_store_is_dropped() {
         run(seed, Broken::Nothing).unwrap_or_else(|v| panic!("seed {seed}: {}", v.0));
     }
     let broken = Broken::Core(consensus::BrokenRule::KeepForeignLog);
-    caught("KeepForeignLog", 20, |seed| run(seed, broken));
+    caught("KeepForeignLog", None, 20, |seed| run(seed, broken));
 }

@@ -6,7 +6,6 @@ use super::node::Node;
 use super::quota;
 use super::status;
 use super::watch_session::until_stop;
-use crate::lease::Renewal;
 use crate::machine::{Answer, check};
 use crate::node::{Done, Handle};
 use crate::proto::etcdserverpb::lease_server;
@@ -17,14 +16,8 @@ use crate::proto::etcdserverpb::{
     RequestHeader,
 };
 use std::pin::Pin;
-use std::time::Duration;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
-
-/// First and longest pause before a keep-alive that has to wait for the log looks again. What it
-/// waits for takes one write to the log, about a millisecond on a good disk.
-const PAUSE_FIRST: Duration = Duration::from_millis(2);
-const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 type Rpc<T> = Result<Response<T>, Status>;
 
@@ -116,16 +109,19 @@ impl lease_server::Lease for Lease {
     ) -> Rpc<LeaseTimeToLiveResponse> {
         RequestContext::of(&request)?;
         let LeaseTimeToLiveRequest { id, keys } = request.into_inner();
-        let times = self.node.lease_remaining(id).await;
+        let times = self.node.time_to_live(id).await;
         let times = times.map_err(|refused| status::of_refused(&refused))?;
-        if times.is_none() && !self.node.raft().is_leader {
-            // Only the leader knows times; "unknown" would be a lie.
-            return Err(status::NO_LEADER.into());
-        }
         // Unknown and expired leases are no error.
         let (ttl, granted_ttl) = times.unwrap_or((-1, 0));
-        let attached =
-            if keys && times.is_some() { self.node.reader().lease_keys(id) } else { None };
+        let attached = match times {
+            Some(_) if keys => {
+                // Not older than what the leader said.
+                let done = self.node.linearize().await;
+                done.map_err(|refused| status::of_refused(&refused))?;
+                self.node.reader().lease_keys(id)
+            }
+            _ => None,
+        };
         let header = Some(self.node.header(self.node.revision()));
         let keys = attached.unwrap_or_default();
         Ok(Response::new(LeaseTimeToLiveResponse { header, id, ttl, granted_ttl, keys }))
@@ -144,29 +140,8 @@ impl lease_server::Lease for Lease {
 /// Renews one lease. The header is taken before the renewal, as in etcd.
 async fn keep_alive(node: Handle, id: i64) -> Renewed {
     let header = Some(node.header(node.revision()));
-    let renewed = tokio::time::timeout(node.timing().request_timeout(), renew(&node, id)).await;
-    match renewed {
-        Ok(ttl) => Ok(LeaseKeepAliveResponse { header, id, ttl: ttl? }),
-        Err(_) => Err(status::TIMEOUT.into()),
-    }
-}
-
-/// The new time to live, 0 for a lease that is gone.
-async fn renew(node: &Handle, id: i64) -> Result<i64, Status> {
-    let mut pause = PAUSE_FIRST;
-    loop {
-        let renewal = node.lease_renew(id).await;
-        match renewal.map_err(|refused| status::of_refused(&refused))? {
-            Renewal::Renewed { ttl } => return Ok(ttl),
-            Renewal::Unknown => return Ok(0),
-            Renewal::NotLeader => return Err(status::NO_LEADER.into()),
-            // Both end with a log entry that is on its way.
-            Renewal::Ending | Renewal::ClearRemaining => {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_MAX);
-            }
-        }
-    }
+    let ttl = node.keep_alive(id).await.map_err(|refused| status::of_refused(&refused))?;
+    Ok(LeaseKeepAliveResponse { header, id, ttl })
 }
 
 /// A positive id from the system's generator: whoever knows the id of a lease can end it, so it

@@ -147,6 +147,9 @@ impl Core {
             match input {
                 Input::Tick => tick = true,
                 Input::Propose { token, data } => self.requests.propose(token, data),
+                Input::ProposeInTerm { token, data, term } => {
+                    self.requests.propose_in_term(token, data, term);
+                }
                 Input::Change { token, change } => self.requests.change(token, change),
                 Input::Read { token } => self.reads.add(token, now),
                 Input::Wire(wire) => self.wire(wire),

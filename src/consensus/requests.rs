@@ -15,12 +15,17 @@ use raft::{StateRole, eraftpb::Message};
 #[derive(Default)]
 pub(super) struct Requests {
     proposals: Vec<(Token, Bytes)>,
+    in_term: Vec<(Token, Bytes, u64)>,
     changes: Vec<(Token, MemberChange)>,
 }
 
 impl Requests {
     pub(super) fn propose(&mut self, token: Token, data: Bytes) {
         self.proposals.push((token, data));
+    }
+
+    pub(super) fn propose_in_term(&mut self, token: Token, data: Bytes, term: u64) {
+        self.in_term.push((token, data, term));
     }
 
     pub(super) fn change(&mut self, token: Token, change: MemberChange) {
@@ -31,8 +36,21 @@ impl Requests {
 impl Core {
     pub(super) fn offer_requests(&mut self, now: Millis, out: &mut Vec<Effect>) {
         self.offer_changes(out);
+        self.admit_in_term(out);
         self.offer_proposals(out);
         self.offer_reads(now);
+    }
+
+    /// Messages of this step may have ended the leadership that a proposal counts on.
+    fn admit_in_term(&mut self, out: &mut Vec<Effect>) {
+        let led = self.leads().then_some(self.raft.raft.term);
+        for (token, data, term) in self.requests.in_term.drain(..) {
+            if led == Some(term) {
+                self.requests.proposals.push((token, data));
+            } else {
+                out.push(Effect::Refuse { token, why: Refusal::NotLeader });
+            }
+        }
     }
 
     fn offer_proposals(&mut self, out: &mut Vec<Effect>) {

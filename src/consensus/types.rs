@@ -124,6 +124,17 @@ pub enum Input {
         /// The encoded command.
         data: Bytes,
     },
+    /// A command that only the leader of this term may propose, such as the end of a lease that its
+    /// clock decided. Refused when this member no longer leads in it; never sent on to another
+    /// leader, who may know better.
+    ProposeInTerm {
+        /// Whose it is.
+        token: Token,
+        /// The encoded command.
+        data: Bytes,
+        /// The term.
+        term: u64,
+    },
     /// A configuration change. Accepted by the leader only.
     Change {
         /// Whose it is.

@@ -124,6 +124,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         p99_seconds: decision.p99.map(|p99| p99.as_secs_f64()),
     }));
     metrics.set_sources(Sources {
+        peers: peer_stats.clone(),
         io: io.clone(),
         node: node_metrics.clone(),
         rpc: rpc.clone(),

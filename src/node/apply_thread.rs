@@ -122,7 +122,7 @@ impl Turns<ApplyInput> for Loop {
     fn due_ns(&self) -> Option<u64> {
         let freeze = self
             .opened_ns
-            .filter(|_| !self.store_busy)
+            .filter(|_| !self.store_busy && self.installing.is_none())
             .map(|opened| opened + self.thread.store_interval.as_nanos() as u64);
         let compaction = (self.compacting && !self.hashing).then_some(self.compaction_due_ns);
         freeze.into_iter().chain(compaction).min()

@@ -170,7 +170,7 @@ impl Loop {
         }
         if self.leader != 0 {
             for proposal in self.parked.take() {
-                self.propose(proposal, events);
+                self.propose(proposal, None, events);
             }
         }
         for input in inputs.drain(..) {
@@ -193,7 +193,7 @@ impl Loop {
         match input {
             NodeInput::Propose(proposal) => {
                 self.driver.inner.waiting.leave(proposal.data.len());
-                self.propose(proposal, events);
+                self.propose(proposal, None, events);
             }
             NodeInput::Read(reply) => {
                 let token = self.token();
@@ -222,12 +222,19 @@ impl Loop {
                     self.driver.inner.metrics.leases_renewed.fetch_add(1, Relaxed);
                 }
                 if let lease::Renewal::ClearRemaining = renewal {
-                    self.propose_own(checkpoint(vec![(id, 0)]), None, events);
+                    self.propose_own(checkpoint(vec![(id, 0)]), None, None, events);
                 }
                 send(reply, Ok(renewal));
             }
             NodeInput::LeaseRemaining { id, reply } => {
-                send(reply, Ok(self.driver.clock.remaining(id, now)));
+                // Before the timers run "unknown" would be a lie.
+                send(
+                    reply,
+                    match self.driver.clock.leads() {
+                        Some(_) => Ok(self.driver.clock.remaining(id, now)),
+                        None => Err(Refused::NotLeader),
+                    },
+                );
             }
             NodeInput::LeaseOrder { reply } => send(reply, Ok(self.driver.clock.ordered())),
             NodeInput::OwnFailed { id } => {
@@ -264,17 +271,22 @@ impl Loop {
         Token(self.next_token)
     }
 
-    fn propose(&mut self, proposal: Proposal, events: &mut Vec<Input>) {
+    fn propose(&mut self, proposal: Proposal, term: Option<u64>, events: &mut Vec<Input>) {
         let token = self.token();
-        events.push(Input::Propose { token, data: proposal.data.clone() });
+        let data = proposal.data.clone();
+        events.push(match term {
+            Some(term) => Input::ProposeInTerm { token, data, term },
+            None => Input::Propose { token, data },
+        });
         self.proposals.push((token, Some(proposal)));
     }
 
-    /// Proposes a command of the node itself.
+    /// Proposes a command of the node itself; with a term, only as the leader of that term.
     fn propose_own(
         &mut self,
         mut request: InternalRaftRequest,
         revoke: Option<i64>,
+        term: Option<u64>,
         events: &mut Vec<Input>,
     ) {
         let id = self.driver.inner.ids.next();
@@ -284,7 +296,7 @@ impl Loop {
         }
         let data = request.encode_to_vec().into();
         let received_ns = clock::now_ns();
-        self.propose(Proposal { id, data, received_ns, reply: None }, events);
+        self.propose(Proposal { id, data, received_ns, reply: None }, term, events);
     }
 
     /// Expired leases become revokes, remaining times become checkpoints: both through the log, so
@@ -299,11 +311,13 @@ impl Loop {
                 lease_revoke: Some(LeaseRevokeRequest { id: expired.id }),
                 ..InternalRaftRequest::default()
             };
-            self.propose_own(request, Some(expired.id), events);
+            // A turn that ends the leadership must not hand the revoke to the next leader, who gives
+            // every lease its full time.
+            self.propose_own(request, Some(expired.id), Some(expired.term), events);
         }
         let checkpoints = self.driver.clock.checkpoints(now);
         if !checkpoints.is_empty() {
-            self.propose_own(checkpoint(checkpoints), None, events);
+            self.propose_own(checkpoint(checkpoints), None, self.driver.clock.leads(), events);
         }
     }
 
@@ -323,7 +337,7 @@ impl Loop {
                 ..InternalRaftRequest::default()
             };
             tracing::warn!("the space quota is used up: raising the NOSPACE alarm");
-            self.propose_own(request, None, events);
+            self.propose_own(request, None, None, events);
         }
     }
 

@@ -324,7 +324,7 @@ impl Handle {
     ///
     /// # Errors
     /// The node stops.
-    pub async fn lease_renew(&self, id: i64) -> Result<Renewal, Refused> {
+    pub(super) async fn lease_renew(&self, id: i64) -> Result<Renewal, Refused> {
         self.ask(|reply| NodeInput::LeaseRenew { id, reply }).await
     }
 
@@ -332,7 +332,7 @@ impl Handle {
     ///
     /// # Errors
     /// The node stops.
-    pub async fn lease_remaining(&self, id: i64) -> Result<Option<(i64, i64)>, Refused> {
+    pub(super) async fn lease_remaining(&self, id: i64) -> Result<Option<(i64, i64)>, Refused> {
         self.ask(|reply| NodeInput::LeaseRemaining { id, reply }).await
     }
 

@@ -23,6 +23,7 @@ mod input;
 mod join;
 mod lane;
 mod leadership;
+mod leases;
 mod local;
 mod membership;
 mod parked;

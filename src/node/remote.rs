@@ -3,7 +3,7 @@
 
 use super::handle::{Handle, Refused};
 use super::local::message;
-use super::membership;
+use super::{leases, membership};
 use crate::proto::peer as pb;
 use crate::proto::peer::call_request::What;
 
@@ -82,7 +82,10 @@ async fn carry_out(handle: &Handle, what: What) -> Result<pb::CallResponse, u32>
                 ..pb::CallResponse::default()
             })
         }
-        What::LeaseRenew(_) | What::LeaseTimeToLive(_) => Err(UNKNOWN),
+        What::LeaseRenew(_) | What::LeaseTimeToLive(_) => {
+            let times = handle.lease_here(&what).await.map_err(|why| number(&why))?;
+            Ok(leases::answer(times))
+        }
     }
 }
 

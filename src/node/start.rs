@@ -38,6 +38,9 @@ const CACHE_SHARE: u64 = 4;
 /// two microseconds. This holds the inner pages of any store below 8 GiB and the rows of a small one.
 const CACHE_MAX_BYTES: u64 = 128 << 20;
 
+/// Period of checkpoints of remaining lease times, etcd's: a new leader goes on from the last one.
+const LEASE_CHECKPOINT_MS: u64 = 300_000;
+
 /// Why a node did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -269,8 +272,10 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     }
     core.campaign();
 
-    let lease_options =
-        lease::ClockOptions { election_ms: config.timing.election_ms, checkpoint_ms: None };
+    let lease_options = lease::ClockOptions {
+        election_ms: config.timing.election_ms,
+        checkpoint_ms: Some(LEASE_CHECKPOINT_MS),
+    };
     let lease_clock = lease::Clock::new(lease_options, machine.lease_records());
     let (answers, lanes) = answers::lanes(runtimes);
     let node: Arc<Lane<NodeInput>> = Arc::default();

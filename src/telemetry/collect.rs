@@ -2,6 +2,7 @@
 
 mod disk;
 mod log;
+mod peers;
 mod rpc;
 mod state;
 
@@ -66,5 +67,6 @@ pub(super) fn sources(out: &mut Exposition, sources: &Sources, state: &StateSamp
     state::process(out, sources, state);
     if let Some(node) = &state.node {
         state::node(out, sources, node);
+        peers::collect(out, node.member_id, &sources.peers);
     }
 }

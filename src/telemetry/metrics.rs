@@ -4,6 +4,7 @@ use super::collect;
 use super::exposition::Exposition;
 use super::io::IoStats;
 use super::node_metrics::NodeMetrics;
+use super::peer_stats::PeerStats;
 use super::rpc::{ConnStats, RpcStats};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ pub struct Sources {
     pub io: Arc<IoStats>,
     /// The node's threads.
     pub node: Arc<NodeMetrics>,
+    /// Traffic with other members.
+    pub peers: Arc<PeerStats>,
     /// Calls of clients.
     pub rpc: Arc<RpcStats>,
     /// Connections that ended.

@@ -19,17 +19,20 @@ pub struct Seat {
     pub name: String,
     /// Its ports for clients, peers and metrics.
     pub ports: [u16; 3],
+    /// `http` or `https` for peers.
+    pub scheme: &'static str,
 }
 
 impl Seat {
     /// A seat on free ports.
     pub fn free(name: &str) -> Self {
-        Self { name: name.to_string(), ports: [free_port(), free_port(), free_port()] }
+        let ports = [free_port(), free_port(), free_port()];
+        Self { name: name.to_string(), ports, scheme: "http" }
     }
 
     /// `http://127.0.0.1:PORT` for peers.
     pub fn peer_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports[1])
+        format!("{}://127.0.0.1:{}", self.scheme, self.ports[1])
     }
 }
 
@@ -40,7 +43,7 @@ pub struct Cluster {
     /// The processes, by position.
     pub nodes: Vec<Node>,
     home: TempDir,
-    launch: fn(Launch) -> Launch,
+    launch: Box<dyn Fn(Launch) -> Launch + Send + Sync>,
 }
 
 impl Cluster {
@@ -50,18 +53,36 @@ impl Cluster {
     }
 
     /// As [`Cluster::start`], with more flags for everybody.
-    pub fn start_with(count: usize, launch: fn(Launch) -> Launch) -> Self {
-        let home = tempfile::Builder::new().prefix("assay-cluster-").tempdir().expect("temp dir");
-        let seats: Vec<Seat> = (0..count).map(|ix| Seat::free(&format!("m{ix}"))).collect();
-        let mut cluster = Self { nodes: Vec::new(), home, launch, seats };
-        let named = cluster.initial_cluster(&cluster.seats);
-        for seat in &cluster.seats {
-            cluster.nodes.push(cluster.launch(seat, &named, "new").spawn());
-        }
+    pub fn start_with(
+        count: usize,
+        launch: impl Fn(Launch) -> Launch + Send + Sync + 'static,
+    ) -> Self {
+        let mut cluster = Self::planned(count, "http", launch);
+        cluster.spawn();
         for node in &mut cluster.nodes {
             node.wait_ready();
         }
         cluster
+    }
+
+    /// Seats of a new cluster, nobody started.
+    pub fn planned(
+        count: usize,
+        scheme: &'static str,
+        launch: impl Fn(Launch) -> Launch + Send + Sync + 'static,
+    ) -> Self {
+        let home = tempfile::Builder::new().prefix("assay-cluster-").tempdir().expect("temp dir");
+        let seat = |ix| Seat { scheme, ..Seat::free(&format!("m{ix}")) };
+        let seats: Vec<Seat> = (0..count).map(seat).collect();
+        Self { nodes: Vec::new(), home, launch: Box::new(launch), seats }
+    }
+
+    /// Starts everybody and waits for nobody.
+    pub fn spawn(&mut self) {
+        let named = self.initial_cluster(&self.seats);
+        for seat in &self.seats {
+            self.nodes.push(self.launch(seat, &named, "new").spawn());
+        }
     }
 
     /// The value of `--initial-cluster` for these seats.

@@ -42,6 +42,7 @@ pub struct Launch {
     wrapper: Vec<OsString>,
     disk_gate: &'static str,
     tls: [bool; 3],
+    host: String,
 }
 
 impl Launch {
@@ -55,6 +56,7 @@ impl Launch {
             wrapper: Vec::new(),
             disk_gate: "off",
             tls: [false; 3],
+            host: "127.0.0.1".to_string(),
         }
     }
 
@@ -93,6 +95,13 @@ impl Launch {
     #[must_use]
     pub fn data_dir(mut self, dir: &Path) -> Self {
         self.data_dir = Some(dir.to_path_buf());
+        self
+    }
+
+    /// Address of all ports.
+    #[must_use]
+    pub fn host(mut self, host: &str) -> Self {
+        self.host = host.to_string();
         self
     }
 
@@ -150,13 +159,13 @@ impl Launch {
 }
 
 /// `http://127.0.0.1:PORT` or the same with TLS.
-fn url(tls: bool, port: u16) -> String {
-    format!("{}://127.0.0.1:{port}", if tls { "https" } else { "http" })
+fn url(launch: &Launch, at: usize, ports: [u16; 3]) -> String {
+    let scheme = if launch.tls[at] { "https" } else { "http" };
+    format!("{scheme}://{}:{}", launch.host, ports[at])
 }
 
 fn launch(launch: &Launch, data_dir: &Path, ports: [u16; 3], log: &Path) -> Child {
-    let url = |at: usize| url(launch.tls[at], ports[at]);
-    let (client, peer, metrics) = (url(0), url(1), url(2));
+    let [client, peer, metrics] = [0, 1, 2].map(|at| url(launch, at, ports));
     let program = match &launch.program {
         Program::Assay => PathBuf::from(env!("CARGO_BIN_EXE_assay")),
         Program::Etcd(path) => path.clone(),
@@ -198,17 +207,17 @@ pub struct Node {
 impl Node {
     /// `http://127.0.0.1:PORT` (or `https`) for clients.
     pub fn client_url(&self) -> String {
-        url(self.launch.tls[0], self.ports[0])
+        url(&self.launch, 0, self.ports)
     }
 
     /// `http://127.0.0.1:PORT` (or `https`) for peers.
     pub fn peer_url(&self) -> String {
-        url(self.launch.tls[1], self.ports[1])
+        url(&self.launch, 1, self.ports)
     }
 
     /// `http://127.0.0.1:PORT` (or `https`) of `/metrics`.
     pub fn metrics_url(&self) -> String {
-        url(self.launch.tls[2], self.ports[2])
+        url(&self.launch, 2, self.ports)
     }
 
     /// Ports for clients, peers and metrics.

@@ -15,8 +15,29 @@ const SERIES_MAX: usize = 4_000;
 const BYTES_MAX: usize = 400_000;
 
 /// Families that this node cannot show.
-const ABSENT: [(&str, &str); 4] = [
+const ABSENT: [(&str, &str); 19] = [
     ("assay_disk_gate_p99_seconds", "the disk gate is off here, so nothing was measured"),
+    ("etcd_network_active_peers", "one member has no peers; see tests/cluster"),
+    ("etcd_network_disconnected_peers_total", "one member has no peers; see tests/cluster"),
+    ("etcd_network_peer_sent_bytes_total", "one member has no peers; see tests/cluster"),
+    ("etcd_network_peer_received_bytes_total", "one member has no peers; see tests/cluster"),
+    ("etcd_network_peer_sent_failures_total", "one member has no peers; see tests/cluster"),
+    ("etcd_network_peer_received_failures_total", "one member has no peers; see tests/cluster"),
+    ("etcd_network_peer_round_trip_time_seconds", "one member has no peers; see tests/cluster"),
+    ("etcd_network_snapshot_send_success", "one member has no peers; see tests/cluster"),
+    ("etcd_network_snapshot_send_failures", "one member has no peers; see tests/cluster"),
+    ("etcd_network_snapshot_send_inflights_total", "one member has no peers; see tests/cluster"),
+    (
+        "etcd_network_snapshot_send_total_duration_seconds",
+        "one member has no peers; see tests/cluster",
+    ),
+    ("etcd_network_snapshot_receive_success", "one member has no peers; see tests/cluster"),
+    ("etcd_network_snapshot_receive_failures", "one member has no peers; see tests/cluster"),
+    ("etcd_network_snapshot_receive_inflights_total", "one member has no peers; see tests/cluster"),
+    (
+        "etcd_network_snapshot_receive_total_duration_seconds",
+        "one member has no peers; see tests/cluster",
+    ),
     ("assay_tls_cert_expiry_timestamp_seconds", "no certificates here; see tests/tls"),
     ("assay_tls_cert_issued_timestamp_seconds", "no certificates here; see tests/tls"),
     ("assay_tls_files_rejected", "no certificates here; see tests/tls"),

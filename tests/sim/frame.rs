@@ -57,14 +57,18 @@ pub fn fail(test: &str, seed: u64, violation: &Violation) -> ! {
     )
 }
 
-/// The first seed that notices a mistake.
+/// The first seed that notices a mistake: the one that did so before, else the first of `within`.
+/// `ALL=1` counts from the beginning.
 pub fn caught<T>(
     mistake: &str,
+    before: Option<u64>,
     within: u64,
     mut run: impl FnMut(u64) -> Result<T, Violation>,
 ) -> u64 {
-    let from = number("FROM").unwrap_or(0);
-    let found = (from..from + within)
+    let before = before.filter(|_| std::env::var_os("ALL").is_none());
+    let found = before
+        .into_iter()
+        .chain(0..within)
         .find_map(|seed| guarded(|| run(seed)).err().map(|violation| (seed, violation)));
     let Some((seed, violation)) = found else {
         panic!("{mistake} was not noticed in {within} seeds")

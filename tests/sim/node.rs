@@ -101,11 +101,12 @@ pub struct Node {
     pub shared: Shared,
     pub apply_queue: VecDeque<Committed>,
     pub applied: u64,
-    /// Configuration by the index from which on it holds.
-    confs: BTreeMap<u64, Bytes>,
     compacting: bool,
     pub lease_changes: Vec<LeaseChange>,
-    writer: store::Writer,
+    /// Taken while the store's file is exchanged.
+    writer: Option<store::Writer>,
+    /// Exchanged files that somebody may still read.
+    retired: Vec<store::Retired>,
     pub store_queue: VecDeque<Batch>,
     pub store_busy: bool,
     frozen: (u64, u64),
@@ -269,7 +270,6 @@ impl Node {
             self.hub_queue.extend(outcome.events);
             self.compacting |= outcome.compacted;
             if let Some(conf) = &committed.conf_state {
-                self.confs.insert(entry.index, conf.encode().into());
                 self.note_membership(conf);
             }
             reached = Some((entry.index, entry.term));
@@ -318,7 +318,9 @@ impl Node {
     /// A turn of the store's thread: one batch.
     pub fn store_turn(&mut self) -> Result<bool, End> {
         let Some(batch) = self.store_queue.pop_front() else { return Ok(false) };
-        self.writer.commit(batch).map_err(|error| fault("store", &error))?;
+        if let Some(writer) = &mut self.writer {
+            writer.commit(batch).map_err(|error| fault("store", &error))?;
+        }
         Ok(true)
     }
 
@@ -350,7 +352,9 @@ impl Node {
         while self.store_turn()? {}
         let Node { wal, writer, machine, .. } = self;
         drop(machine);
-        writer.close().map_err(|error| fault("store", &error))?;
+        if let Some(writer) = writer {
+            writer.close().map_err(|error| fault("store", &error))?;
+        }
         wal.close_clean().map_err(|error| fault("log", &error))
     }
 

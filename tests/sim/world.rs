@@ -17,6 +17,8 @@ use std::sync::Arc;
 use assay::consensus::Wire;
 use assay::disk::{Action, SimDisk, SimRng};
 
+use bytes::Bytes;
+
 use super::broken::Broken;
 use super::frame::{Verdict, Violation};
 use super::linear::Op;
@@ -187,6 +189,8 @@ pub struct World {
     /// Revokes that a member's own clock asked for.
     expiring: BTreeMap<u64, (usize, u64, i64)>,
     next_id: u64,
+    /// Proposed although its client was told that it was not.
+    smuggled: Option<Bytes>,
     histories: Vec<Vec<Op>>,
     watchers: Vec<Watcher>,
     next_stream: u64,
@@ -227,6 +231,7 @@ impl World {
             reading: BTreeMap::new(),
             expiring: BTreeMap::new(),
             next_id: 1,
+            smuggled: None,
             histories: vec![Vec::new(); super::workload::REGISTERS as usize],
             watchers: vec![
                 Watcher::new(0, b"k", b"l", false),

@@ -205,3 +205,28 @@ fn a_core_can_live_on_a_thread_of_its_own() {
     is_send::<Input>();
     is_send::<Effect>();
 }
+
+#[test]
+fn a_proposal_of_one_term_is_never_sent_on_to_another_leader() {
+    let mut group = Group::new(3, 0, None);
+    group.elect(1);
+    let term = group.status(1).term;
+    let propose = |token, term| {
+        let data = Bytes::from(format!("t{token}"));
+        [Input::ProposeInTerm { token: Token(token), data, term }]
+    };
+    group.give(2, propose(1, term));
+    group.give(1, propose(2, term - 1));
+    group.give(1, propose(3, term));
+    group.deliver();
+    assert_eq!(group.refusal(1), Some(Refusal::NotLeader), "a follower knows the leader");
+    assert_eq!(group.refusal(2), Some(Refusal::NotLeader), "a term that is over");
+    assert_eq!((group.applied(1, b"t1"), group.applied(1, b"t2")), (0, 0));
+    assert_eq!(group.applied(1, b"t3"), 1);
+    // Deposed by a message of the same step.
+    group.elect(2);
+    let old = group.status(1).term;
+    group.give(1, propose(4, old));
+    group.deliver();
+    assert_eq!(group.applied(2, b"t4"), 0);
+}

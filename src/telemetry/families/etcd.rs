@@ -119,6 +119,37 @@ families! {
         "Bytes of gRPC messages received from clients.";
     KNOWN_PEERS Gauge, Flag, "etcd_network_known_peers" ["Local", "Remote"]
         "Members of the cluster, this one included.";
+    ACTIVE_PEERS Gauge, Flag, "etcd_network_active_peers" ["Local", "Remote"]
+        "Whether messages can be sent to this member.";
+    DISCONNECTED_PEERS Counter, Count, "etcd_network_disconnected_peers_total" ["Local", "Remote"]
+        "Connections to this member that were lost.";
+    PEER_SENT Counter, Bytes, "etcd_network_peer_sent_bytes_total" ["To"]
+        "Bytes of messages sent to this member.";
+    PEER_RECEIVED Counter, Bytes, "etcd_network_peer_received_bytes_total" ["From"]
+        "Bytes of messages received from this member.";
+    PEER_SENT_FAILURES Counter, Count, "etcd_network_peer_sent_failures_total" ["To"]
+        "Messages to this member that were dropped or lost with a connection.";
+    PEER_RECEIVED_FAILURES Counter, Count, "etcd_network_peer_received_failures_total" ["From"]
+        "Messages from this member that were refused or dropped.";
+    PEER_ROUND_TRIP Histogram(APPLY_EDGES), Seconds, "etcd_network_peer_round_trip_time_seconds" ["To"]
+        "Time from a ping to its answer, once a second on the connection that the messages take.";
+    SNAPSHOT_SENT Counter, Count, "etcd_network_snapshot_send_success" ["To"]
+        "Snapshots sent to this member.";
+    SNAPSHOT_SEND_FAILURES Counter, Count, "etcd_network_snapshot_send_failures" ["To"]
+        "Snapshots that did not reach this member.";
+    SNAPSHOT_SENDING Gauge, Count, "etcd_network_snapshot_send_inflights_total" ["To"]
+        "Snapshots on their way to this member.";
+    SNAPSHOT_SEND Histogram(WALK_EDGES), Seconds, "etcd_network_snapshot_send_total_duration_seconds"
+        ["To"] "Time of snapshots that reached this member.";
+    SNAPSHOT_RECEIVED Counter, Count, "etcd_network_snapshot_receive_success" ["From"]
+        "Snapshots received from this member.";
+    SNAPSHOT_RECEIVE_FAILURES Counter, Count, "etcd_network_snapshot_receive_failures" ["From"]
+        "Snapshots from this member that broke off or were refused.";
+    SNAPSHOT_RECEIVING Gauge, Count, "etcd_network_snapshot_receive_inflights_total" ["From"]
+        "Snapshots on their way from this member.";
+    SNAPSHOT_RECEIVE Histogram(WALK_EDGES), Seconds,
+        "etcd_network_snapshot_receive_total_duration_seconds" ["From"]
+        "Time of snapshots received from this member.";
 
     LEASES_GRANTED Counter, Count, "etcd_debugging_lease_granted_total" [] "Leases granted.";
     LEASES_REVOKED Counter, Count, "etcd_debugging_lease_revoked_total" [] "Leases revoked.";

@@ -48,6 +48,7 @@ fn filled() -> Metrics {
     rpc.started(0);
     rpc.finished(0, 0, 1_000_000);
     metrics.set_sources(Sources {
+        peers: Arc::default(),
         io: Arc::default(),
         node: Arc::default(),
         rpc: Arc::new(rpc),

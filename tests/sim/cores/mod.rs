@@ -34,7 +34,7 @@ fn all_rules_kept(test: &str, scenario: &Scenario, count: u64) -> Report {
 }
 
 fn seeds_until_caught(scenario: &Scenario, rule: BrokenRule, limit: u64) -> u64 {
-    caught(&format!("{rule:?}"), limit, |seed| judged(seed, scenario, Some(rule)))
+    caught(&format!("{rule:?}"), None, limit, |seed| judged(seed, scenario, Some(rule)))
 }
 
 #[test]

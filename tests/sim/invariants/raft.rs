@@ -14,6 +14,10 @@ use crate::check;
 struct Mirror {
     base: (u64, u64),
     terms: BTreeMap<u64, u64>,
+    /// Batches on their way to the disk: number, and terms by index.
+    under_way: Vec<(u64, BTreeMap<u64, u64>)>,
+    /// What the disk has confirmed, terms by index.
+    confirmed: BTreeMap<u64, u64>,
 }
 
 impl Mirror {
@@ -63,7 +67,7 @@ impl Raft {
     }
 
     /// A member writes entries to its log.
-    pub fn writes(&mut self, id: u64, entries: &[Entry]) -> Verdict {
+    pub fn writes(&mut self, id: u64, batch: u64, entries: &[Entry]) -> Verdict {
         let Some(first) = entries.first() else { return Ok(()) };
         let mirror = self.mirrors.entry(id).or_default();
         for (index, old) in mirror.terms.split_off(&first.index) {
@@ -85,16 +89,25 @@ impl Raft {
             );
             mirror.terms.insert(entry.index, entry.term);
         }
+        let terms = entries.iter().map(|entry| (entry.index, entry.term)).collect();
+        mirror.under_way.push((batch, terms));
         Ok(())
     }
 
     /// The log begins anew.
     pub fn reset(&mut self, id: u64, base: (u64, u64)) {
-        self.mirrors.insert(id, Mirror { base, terms: BTreeMap::new() });
+        self.mirrors.insert(id, Mirror { base, ..Mirror::default() });
     }
 
     /// The log's thread reported this as synced.
-    pub fn synced(&mut self, id: u64, durable: Durable) -> Verdict {
+    pub fn synced(&mut self, id: u64, batch: Option<u64>, durable: Durable) -> Verdict {
+        let mirror = self.mirrors.entry(id).or_default();
+        for (_, terms) in mirror.under_way.extract_if(.., |(of, _)| Some(*of) <= batch) {
+            if let Some((first, _)) = terms.first_key_value() {
+                mirror.confirmed.split_off(first);
+            }
+            mirror.confirmed.extend(terms);
+        }
         let before = self.durable.insert(id, durable).unwrap_or_default();
         check!(durable.term >= before.term, "{id} goes back from {before:?} to {durable:?}");
         Ok(())
@@ -103,6 +116,7 @@ impl Raft {
     /// The log of a member is replaced by another's.
     pub fn forget(&mut self, id: u64) {
         self.durable.remove(&id);
+        self.mirrors.remove(&id);
     }
 
     /// A member starts with what it found.
@@ -115,7 +129,30 @@ impl Raft {
             );
         }
         let terms = restored.entries.iter().map(|entry| (entry.index, entry.term)).collect();
-        self.mirrors.insert(id, Mirror { base: restored.base, terms });
+        let confirmed = std::mem::take(&mut self.mirrors.entry(id).or_default().confirmed);
+        let mirror = Mirror { base: restored.base, terms, ..Mirror::default() };
+        // Others count on this member to hold what it confirmed.
+        let mut promised = confirmed.iter().rev();
+        let newest = promised.find(|(index, term)| self.committed.get(index) == Some(term));
+        if let Some((index, term)) = newest {
+            check!(
+                *index <= restored.applied.0 || mirror.term(*index) == Some(*term),
+                "{id} had confirmed entry {index} of term {term}, which is committed, and lost it"
+            );
+        }
+        let confirmed = mirror.terms.clone();
+        self.mirrors.insert(id, Mirror { confirmed, ..mirror });
+        Ok(())
+    }
+
+    /// A start drops its log and goes on behind what the store holds.
+    pub fn dropped(&mut self, id: u64, base: (u64, u64)) -> Verdict {
+        let known = self.mirrors.entry(id).or_default().confirmed.iter().rev();
+        let newest = known.clone().find(|(index, term)| self.committed.get(index) == Some(term));
+        if let Some((index, _)) = newest {
+            check!(*index <= base.0, "{id} drops its log up to {index} and begins behind {base:?}");
+        }
+        self.reset(id, base);
         Ok(())
     }
 }

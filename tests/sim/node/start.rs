@@ -76,7 +76,8 @@ impl Node {
     ) -> Result<Node, End> {
         let dyn_disk: Arc<dyn Disk> = Arc::new(disk.clone());
         dyn_disk.create_dir(Path::new(snapshot::DIR)).map_err(|e| fault("directory", &e))?;
-        snapshot::sweep(disk).map_err(|e| fault("staged snapshot", &e))?;
+        store::sweep(disk, Path::new(snapshot::STORE), None)
+            .map_err(|e| fault("staged snapshot", &e))?;
         let (mut wal, recovered) = open_log(&dyn_disk, plan, id, birth, boot)?;
         let (writer, shared, loaded) =
             store::open(dyn_disk, Path::new(snapshot::STORE), &store_options())
@@ -118,7 +119,8 @@ impl Node {
                 .map_err(|e| fault("log reset", &e))?;
             let HardState { term, vote, .. } = new.hard_state;
             durable = Durable { term, vote, last: new.base.0 };
-            oracle.raft.reset(id, new.base);
+            // A log of somebody else, or one that a snapshot overtook, may go; confirmed entries may not.
+            oracle.raft.dropped(id, new.base)?;
         }
         core.campaign();
         let clock = lease::Clock::new(clock(plan), machine.lease_records());
@@ -139,11 +141,11 @@ impl Node {
             shared,
             apply_queue: VecDeque::new(),
             applied: applied.0,
-            confs: [(applied.0, conf)].into(),
             // A compaction that a crash interrupted goes on.
             compacting: true,
             lease_changes: Vec::new(),
-            writer,
+            writer: Some(writer),
+            retired: Vec::new(),
             store_queue: VecDeque::new(),
             store_busy: false,
             frozen: applied,

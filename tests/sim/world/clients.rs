@@ -78,6 +78,12 @@ impl World {
             self.push(20 * MS, Event::Client(client));
             return Ok(());
         }
+        if let Some(data) = self.smuggled.take() {
+            self.with_node(at, |_, node| {
+                node.inputs.push(Input::Propose { token: Token(0), data });
+                Ok(())
+            })?;
+        }
         let kind = self.client_rng.below(100);
         self.with_node(at, |world, node| match kind {
             0..45 => {
@@ -109,9 +115,24 @@ impl World {
         node: &mut Node,
         request: InternalRaftRequest,
     ) -> u64 {
+        self.propose_in(at, node, request, None)
+    }
+
+    /// Proposes something; with a term, only as the leader of that term.
+    pub(super) fn propose_in(
+        &mut self,
+        at: usize,
+        node: &mut Node,
+        request: InternalRaftRequest,
+        term: Option<u64>,
+    ) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
-        node.inputs.push(Input::Propose { token: Token(id), data: workload::encode(request, id) });
+        let (token, data) = (Token(id), workload::encode(request, id));
+        node.inputs.push(match term.filter(|_| self.plan.broken != Broken::RevokeForwarded) {
+            Some(term) => Input::ProposeInTerm { token, data, term },
+            None => Input::Propose { token, data },
+        });
         self.wake_node(at, node);
         id
     }
@@ -299,8 +320,7 @@ impl World {
         self.oracle.refused(token.0)?;
         if self.plan.broken == Broken::RefusedButProposed {
             let request = workload::write_register(0, Action::Put(token.0));
-            let data = workload::encode(request, token.0);
-            node.inputs.push(Input::Propose { token: Token(0), data });
+            self.smuggled = Some(workload::encode(request, token.0));
         }
         // It had no effect, so it is no part of any history.
         if let Some(under_way) = &mut self.clients[client].under_way {

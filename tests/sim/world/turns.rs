@@ -52,7 +52,6 @@ impl World {
                 self.turn_in(at, delay, Turn::Deadline);
                 node.freeze();
                 self.wake_store(at, node);
-                node.forget_staged()?;
             }
             Turn::Store => {
                 node.queued.remove("store");
@@ -101,7 +100,7 @@ impl World {
         node.wal_busy = false;
         node.durable = done.durable;
         self.trace(at, "wal", done.durable.last);
-        self.oracle.raft.synced(node.id, done.durable)?;
+        self.oracle.raft.synced(node.id, done.batch, done.durable)?;
         if let Some(batch) = done.batch
             && self.plan.broken != Broken::AckBeforeSync
         {
@@ -159,7 +158,7 @@ impl World {
             }
             Effect::Persist(batch) => {
                 self.trace(at, "persist", batch.number);
-                self.oracle.raft.writes(node.id, &batch.entries)?;
+                self.oracle.raft.writes(node.id, batch.number, &batch.entries)?;
                 if self.plan.broken == Broken::AckBeforeSync {
                     node.inputs.push(Input::Persisted { batch: batch.number });
                 }
@@ -246,13 +245,15 @@ impl World {
     fn expire(&mut self, at: usize, node: &mut Node) {
         let now = self.lease_ms(at);
         for expired in node.clock.expired(now, 16) {
-            let id = self.propose(at, node, workload::revoke(expired.id));
+            let revoke = workload::revoke(expired.id);
+            let id = self.propose_in(at, node, revoke, Some(expired.term));
             let life = self.members[at].life;
             self.expiring.insert(id, (at, life, expired.id));
         }
         let checkpoints = node.clock.checkpoints(now);
         if !checkpoints.is_empty() {
-            self.propose(at, node, workload::checkpoint(&checkpoints));
+            let term = node.clock.leads();
+            self.propose_in(at, node, workload::checkpoint(&checkpoints), term);
         }
     }
 
