@@ -90,7 +90,7 @@ enum Command {
     /// Prove by a power cut that syncs are durable: write, witness, verify.
     Powercut(powercut::Arguments),
     /// Print the same load as a fio job file.
-    ExportFio(export_fio::Arguments),
+    ExportFio(Box<export_fio::Arguments>),
     /// Print a manual page.
     #[command(hide = true)]
     Manual(manual::Arguments),

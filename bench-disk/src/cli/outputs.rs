@@ -72,6 +72,11 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
     io::stdout().lock().write_all(colour::paint(text).as_bytes()).map_err(failed)
 }
 
+/// A line that is not the result: what is measured goes on without a reader.
+pub(crate) fn remark(text: &str) {
+    let _ = writeln!(io::stdout().lock(), "{text}");
+}
+
 /// A document on standard output.
 pub(crate) fn say_json(document: &impl Serialize) -> Result<(), Failure> {
     let failed = |source| Failure::Output { what: "JSON".into(), source };

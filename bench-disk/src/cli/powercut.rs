@@ -5,7 +5,6 @@ use crate::cli::{exit, outputs, signals};
 use bench_disk::env;
 use bench_disk::powercut::{self, Ledger};
 use clap::{Args, Subcommand};
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -54,11 +53,6 @@ enum Step {
     },
 }
 
-/// Tells whoever watches. The work goes on if nobody does any more.
-fn note(text: &str) {
-    let _ = writeln!(io::stdout(), "{text}");
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     signals::listen();
     match &arguments.step {
@@ -67,20 +61,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
             let run = SystemTime::now()
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(1, |since| since.as_nanos() as u64);
-            note("writing; pull the plug when the witness has seen some numbers");
+            outputs::remark("writing; pull the plug when the witness has seen some numbers");
             let time = Duration::from_secs(*seconds);
             let interrupt = &signals::INTERRUPTED;
             let written = powercut::write(&directory, witness, run, time, interrupt)?;
             let records = written.records;
-            note(&format!("{records} records, power never failed: the files are removed"));
+            outputs::remark(&format!(
+                "{records} records, power never failed: the files are removed"
+            ));
             Ok(exit::INTERRUPTED)
         }
         Step::Witness { listen, ledger } => {
-            let ready = &mut |at| note(&format!("listening at {at}; interrupt this after the cut"));
+            let ready = &mut |at| {
+                outputs::remark(&format!("listening at {at}; interrupt this after the cut"))
+            };
             match powercut::witness(listen, ledger, &signals::INTERRUPTED, ready)? {
                 Some(known) => {
                     let number = known.acknowledged;
-                    note(&format!("acknowledged up to number {number}: {}", ledger.display()));
+                    outputs::remark(&format!(
+                        "acknowledged up to number {number}: {}",
+                        ledger.display()
+                    ));
                     Ok(exit::PASS)
                 }
                 None => Ok(exit::INTERRUPTED),
