@@ -208,8 +208,9 @@ async fn messages_arrive_in_order_and_the_round_trip_is_measured() {
 async fn a_member_of_another_cluster_is_refused() {
     let served = serve(8);
     let (peers, _) = member_one(&served);
-    let service_said =
-        super::ask(&Dialer::default(), &[served.url.clone()]).await.expect("anybody may ask");
+    let service_said = super::ask(&Dialer::default(), std::slice::from_ref(&served.url))
+        .await
+        .expect("anybody may ask");
     assert_eq!((service_said.cluster_id, service_said.members.len()), (8, 1));
     peers.send(vec![heartbeat(1, 2, 1)]);
     // Two tries lie at least this far apart; neither may have connected.

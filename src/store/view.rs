@@ -131,7 +131,7 @@ impl View {
         to: i64,
         f: &mut dyn FnMut(Revision, bool, Bytes) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
-        self.scan_borrowed(from, to, &mut |revision, tombstone, row| {
+        self.scan_borrowed(from, to, |revision, tombstone, row| {
             f(revision, tombstone, Bytes::copy_from_slice(row))
         })
     }
@@ -144,7 +144,7 @@ impl View {
         &self,
         from: Revision,
         to: i64,
-        f: &mut dyn FnMut(Revision, bool, &[u8]) -> ControlFlow<()>,
+        mut f: impl FnMut(Revision, bool, &[u8]) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, StoreError> {
         let from = row_key(from.max(Revision::default()), false);
         let to = row_key(Revision { main: to.max(0), sub: i64::MAX }, true);

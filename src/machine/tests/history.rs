@@ -284,7 +284,7 @@ fn a_compactions_hash_is_the_same_wherever_and_whenever_it_is_made() {
         assert_eq!((now.compact_revision, now.hash_revision), (20, at));
         // And it is the one that the steps themselves would have made.
         let mut steps = Node::with(MachineOptions { compaction_batch: 1, ..OPTIONS });
-        std::mem::swap(&mut steps.log, &mut node.log.clone());
+        steps.log = node.log.clone();
         for index in 1..=steps.log.len() {
             steps.replay(index);
             steps.machine.publish();
