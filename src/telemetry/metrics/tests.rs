@@ -3,6 +3,7 @@
 use super::*;
 use crate::telemetry::families;
 use crate::telemetry::io::{FileKind, IoOp};
+use crate::telemetry::peer_stats::PeerStats;
 use crate::telemetry::rpc::MethodName;
 use std::collections::BTreeSet;
 
@@ -47,8 +48,10 @@ fn filled() -> Metrics {
     let rpc = RpcStats::new(vec![method("Put", "unary", true), method("Lock", "unary", false)]);
     rpc.started(0);
     rpc.finished(0, 0, 1_000_000);
+    let peers = PeerStats::default();
+    peers.of(1);
     metrics.set_sources(Sources {
-        peers: Arc::default(),
+        peers: Arc::new(peers),
         io: Arc::default(),
         node: Arc::default(),
         rpc: Arc::new(rpc),
