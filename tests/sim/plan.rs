@@ -174,7 +174,7 @@ impl Plan {
         Plan {
             voters: 1,
             changes: false,
-            tick: 100 * MS,
+            tick: 20 * MS,
             chaos: 500 * MS,
             faults: Vec::new(),
             think: 5 * MS,
