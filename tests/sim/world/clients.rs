@@ -163,7 +163,9 @@ impl World {
                 // What it may be: a value that somebody wrote lately.
                 let history = &self.histories[key];
                 let back = 1 + self.client_rng.below(6) as usize;
-                let guess = history.iter().rev().take(back).last().and_then(|op| match op.action {
+                let guess = history.get(history.len().saturating_sub(back)).and_then(|op| match op
+                    .action
+                {
                     Action::Put(value) | Action::Cas(_, value) => Some(value),
                     Action::Delete | Action::Get => None,
                 });
