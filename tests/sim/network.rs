@@ -86,7 +86,10 @@ impl Network {
     }
 
     pub fn cut(&mut self, from: usize, to: usize, until: u64, silent: bool) {
-        self.cuts.insert((from, to), Cut { until, silent });
+        // A member always reaches itself.
+        if from != to {
+            self.cuts.insert((from, to), Cut { until, silent });
+        }
     }
 
     pub fn lossy(&mut self, until: u64) {

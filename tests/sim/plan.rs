@@ -125,13 +125,13 @@ impl Plan {
         let share = pick(rng, &[2, 4, 8]);
         let mut faults: Vec<Fault> =
             Fault::ALL.into_iter().filter(|_| rng.below(10) < share).collect();
-        if faults.is_empty() {
-            faults.push(Fault::Power);
-        }
         let changes = rng.below(3) == 0;
         if changes {
             // A member whose log is damaged stays away; who may leave besides is not worth knowing.
             faults.retain(|fault| *fault != Fault::BitRot);
+        }
+        if faults.is_empty() {
+            faults.push(Fault::Power);
         }
         let tick = pick(rng, &[30, 100, 100]) * MS;
         Plan {

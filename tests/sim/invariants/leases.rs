@@ -24,6 +24,10 @@ pub struct Leases {
     lives: BTreeMap<i64, Vec<Life>>,
     /// Requests of clients to revoke.
     pub asked: BTreeSet<u64>,
+    /// The life that a leader's clock wanted to end, by request.
+    pub meant: BTreeMap<u64, u64>,
+    /// Revokes that met a later life under the same id: a known limit, the command names the id only.
+    pub strays: u64,
     pub expired: u64,
     pub promises: u64,
 }
@@ -45,7 +49,9 @@ impl Leases {
         let Some(life) = self.lives.get_mut(&id).and_then(|lives| lives.last_mut()) else {
             return Ok(());
         };
-        life.ended = Some((now, asked));
+        let stray = self.meant.get(&request).is_some_and(|meant| *meant != life.granted);
+        self.strays += u64::from(stray);
+        life.ended = Some((now, asked || stray));
         judge(id, life)
     }
 

@@ -129,6 +129,11 @@ impl Raft {
             );
         }
         let terms = restored.entries.iter().map(|entry| (entry.index, entry.term)).collect();
+        // A term whose vote was not on disk was told to nobody, nor were its entries: a sole voter
+        // that forgets them may lead the same term anew.
+        let known = self.durable.get(&id).map_or(0, |durable| durable.term);
+        let leaders = &self.leaders;
+        self.entries.retain(|(_, term), _| *term <= known || leaders.get(term) != Some(&id));
         let confirmed = std::mem::take(&mut self.mirrors.entry(id).or_default().confirmed);
         let mirror = Mirror { base: restored.base, terms, ..Mirror::default() };
         // Others count on this member to hold what it confirmed.

@@ -163,11 +163,12 @@ impl World {
                 // What it may be: a value that somebody wrote lately.
                 let history = &self.histories[key];
                 let back = 1 + self.client_rng.below(6) as usize;
-                let guess =
-                    history.iter().rev().take(back).next_back().and_then(|op| match op.action {
-                        Action::Put(value) | Action::Cas(_, value) => Some(value),
-                        Action::Delete | Action::Get => None,
-                    });
+                let guess = history.get(history.len().saturating_sub(back)).and_then(|op| match op
+                    .action
+                {
+                    Action::Put(value) | Action::Cas(_, value) => Some(value),
+                    Action::Delete | Action::Get => None,
+                });
                 Action::Cas(guess, value)
             }
             _ => return self.read_linearizably(client, at, node, Some((key, Action::Get))),

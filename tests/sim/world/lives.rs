@@ -175,6 +175,17 @@ impl World {
 
     /// A member that is no longer one goes for good.
     pub(super) fn retire(&mut self, at: usize) {
+        // Not before those who stay know: a leader of two that leaves at once takes the quorum with
+        // it. The node hands over first.
+        let id = self.members[at].id;
+        let unaware = (0..self.members.len()).filter(|other| self.belongs(*other)).any(|other| {
+            let node = self.members[other].node.as_ref();
+            node.is_some_and(|node| node.core.status().conf_state.contains(id))
+        });
+        if unaware || self.belongs(at) {
+            self.push(self.plan.election() / 2, Event::Retire(at));
+            return;
+        }
         self.trace(at, "retire", 0);
         self.members[at].retired = true;
         self.members[at].disk.crash();

@@ -247,6 +247,9 @@ impl World {
         for expired in node.clock.expired(now, 16) {
             let revoke = workload::revoke(expired.id);
             let id = self.propose_in(at, node, revoke, Some(expired.term));
+            if let Some(granted) = self.oracle.leases.life(expired.id, node.applied) {
+                self.oracle.leases.meant.insert(id, granted);
+            }
             let life = self.members[at].life;
             self.expiring.insert(id, (at, life, expired.id));
         }
