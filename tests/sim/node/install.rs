@@ -55,7 +55,8 @@ impl Node {
         if !self.staged.contains(meta) {
             return Err(Violation(format!("installs {meta:?}, staged is {:?}", self.staged)).into());
         }
-        self.staged.clear();
+        // A newer one may wait already.
+        self.staged.retain(|staged| staged.index > meta.index);
         self.store_queue.clear();
         let Some(writer) = self.writer.take() else { return Ok(()) };
         let at = (meta.index, meta.term);
