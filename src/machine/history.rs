@@ -96,14 +96,15 @@ impl Machine {
     }
 
     /// Takes the hash of the compaction at `at`. A store that could not be read breaks the machine.
+    /// A result that nobody waits for any more says nothing about this state: it was made over the
+    /// one before a snapshot was installed.
     pub fn compaction_hashed(&mut self, at: i64, hash: Result<HashKv, RowsError>) {
-        match hash {
-            Ok(hash) => {
-                if let Some(job) = self.history.jobs.front_mut().filter(|job| job.at() == at) {
-                    job.hashed(hash);
-                }
-            }
-            Err(error) => self.broken = Some(error.into()),
+        let jobs = &mut self.history.jobs;
+        let waiting = jobs.front_mut().filter(|job| job.at() == at && job.hash_job().is_some());
+        match (waiting, hash) {
+            (Some(job), Ok(hash)) => job.hashed(hash),
+            (Some(_), Err(error)) => self.broken = Some(error.into()),
+            (None, _) => {}
         }
     }
 
