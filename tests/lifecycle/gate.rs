@@ -60,7 +60,7 @@ fn names(dir: &Path) -> Vec<String> {
 ///
 /// # Panics
 /// When none is for [`PATIENCE`]: a test that decided nothing must not look like one that passed.
-fn until_decided(mut decided: impl FnMut() -> bool) {
+pub(crate) fn until_decided(mut decided: impl FnMut() -> bool) {
     let start = Instant::now();
     let mut tries = 0;
     while !decided() {
