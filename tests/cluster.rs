@@ -5,6 +5,8 @@ mod common;
 
 #[path = "cluster/basics.rs"]
 mod basics;
+#[path = "cluster/errors.rs"]
+mod errors;
 #[path = "cluster/faults.rs"]
 mod faults;
 #[path = "cluster/leases.rs"]

@@ -42,6 +42,7 @@ pub(super) struct Tables {
     pub(super) alarms: Arc<[Alarm]>,
     pub(super) cluster_version: Option<String>,
     pub(super) downgrade: Downgrade,
+    pub(super) feature_level: u32,
     pub(super) auth: AuthStatus,
 }
 
@@ -155,6 +156,7 @@ impl Machine {
             alarms: self.alarms.list(None).into(),
             cluster_version: self.cluster_version.clone(),
             downgrade: self.downgrade.clone(),
+            feature_level: self.feature_level,
             auth: self.auth.status(),
         }
     }

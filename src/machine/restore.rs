@@ -2,7 +2,7 @@
 
 use super::history::History;
 use super::published::Published;
-use super::{Alarm, Downgrade, Machine, MachineOptions, Sizes};
+use super::{Alarm, Downgrade, Machine, MachineOptions, Sizes, level};
 use super::{alarms::Alarms, auth::Auth, members::Members};
 use crate::lease;
 use crate::mvcc::{Charge, FIRST_REVISION, KeyIndex, NEVER_COMPACTED, Parts, Revision, RowsError};
@@ -24,6 +24,10 @@ pub(super) const CLUSTER_VERSION: &[u8] = b"clusterVersion";
 /// Row of [`Table::Cluster`]: JSON of [`Downgrade`].
 pub(super) const DOWNGRADE: &[u8] = b"downgrade";
 
+/// Row of [`Table::Cluster`]: level of commands, decimal; absent at the first level. Versions
+/// that do not know the row leave it alone.
+pub(super) const FEATURE_LEVEL: &[u8] = b"featureLevel";
+
 /// Why the machine cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
@@ -40,6 +44,25 @@ pub enum MachineError {
         /// Its key.
         key: Bytes,
     },
+    /// The cluster uses commands that this program does not know.
+    #[error(
+        "the cluster is at feature level {cluster}, this program knows up to {own}: its upgrade was \
+         finalized, going back is not possible; start the newer version again"
+    )]
+    AboveLevel {
+        /// Level of the cluster.
+        cluster: u32,
+        /// Level of this program.
+        own: u32,
+    },
+}
+
+impl MachineError {
+    /// Whether a newer version of the program goes on where this one has to stop.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        matches!(self, Self::AboveLevel { .. })
+    }
 }
 
 impl Machine {
@@ -68,6 +91,10 @@ impl Machine {
                 return Err(MachineError::Damaged { table: table.name(), key: key.clone() });
             }
         }
+        if small.feature_level > options.feature_level {
+            let (cluster, own) = (small.feature_level, options.feature_level);
+            return Err(MachineError::AboveLevel { cluster, own });
+        }
         let mut rebuild = Rebuild {
             index: KeyIndex::new(compacted),
             leases: lease::Table::restore(small.leases),
@@ -91,6 +118,7 @@ impl Machine {
             alarms: small.alarms,
             cluster_version: small.cluster_version,
             downgrade: small.downgrade,
+            feature_level: small.feature_level.max(level::FIRST),
             auth: small.auth,
             sizes,
             history: History::default(),
@@ -135,6 +163,7 @@ impl Machine {
         self.alarms = fresh.alarms;
         self.cluster_version = fresh.cluster_version;
         self.downgrade = fresh.downgrade;
+        self.feature_level = fresh.feature_level;
         self.auth = fresh.auth;
         self.sizes = fresh.sizes;
         self.history = fresh.history;
@@ -155,6 +184,7 @@ struct Small {
     alarms: Alarms,
     cluster_version: Option<String>,
     downgrade: Downgrade,
+    feature_level: u32,
     auth: Auth,
 }
 
@@ -188,6 +218,11 @@ impl Small {
                     }
                     Err(_) => false,
                 },
+                FEATURE_LEVEL => {
+                    let level = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                    self.feature_level = level.unwrap_or_default();
+                    level.is_some()
+                }
                 _ => true,
             },
         }
