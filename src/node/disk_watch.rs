@@ -38,7 +38,7 @@ impl DiskWatch {
 
     /// Says what was decided. Called before the messages that follow from it leave.
     pub(super) fn decided(&self, event: DiskEvent) {
-        let ms = |us: Option<u64>| us.map_or(0.0, |us| us as f64 / 1e3);
+        let ms = |us: Option<u64>| us.map(|us| us as f64 / 1e3);
         match event {
             DiskEvent::HandsOver { to, term, hung_ms, p99_us } => {
                 self.health.set_handed_over(term);

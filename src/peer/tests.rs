@@ -206,6 +206,9 @@ async fn messages_arrive_in_order_and_the_round_trip_is_measured() {
         .await
         .expect("in time")
         .expect("n");
+    let disks = served.told.disks.lock().clone();
+    let quiet = disks.iter().all(|(from, facts)| (*from, facts.in_flight_ms) == (1, 0));
+    assert!(quiet && !disks.is_empty(), "every batch says how the disk is: {disks:?}");
     let terms: Vec<u64> = served.told.wires.lock().iter().map(Wire::term).collect();
     assert_eq!(terms, (1..=500).collect::<Vec<u64>>());
     let numbers = peers.stats().of(2);
