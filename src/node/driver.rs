@@ -5,6 +5,7 @@
 //! to write, takes the turn (see [`super::lane`]).
 
 use super::answers::{Answers, Turn, send};
+use super::disk_watch::DiskWatch;
 use super::handle::{Inner, Refused};
 use super::input::{
     ApplyInput, BarrierReply, NodeInput, Persisted, Proposal, Stamps, Waiter, WalInput,
@@ -54,6 +55,7 @@ pub(super) struct Driver {
     pub(super) wal: Arc<Lane<WalInput>>,
     pub(super) credit: Arc<AtomicUsize>,
     pub(super) answers: Answers,
+    pub(super) disk: DiskWatch,
     pub(super) applied: u64,
     pub(super) durable: u64,
 }
@@ -92,7 +94,7 @@ impl Driver {
         let lane = self.inner.node.clone();
         let heartbeat_ns = self.inner.timing.heartbeat_ms * NS_PER_MS;
         let state = Loop {
-            leadership: Leadership::new(self.inner.metrics.clone(), self.inner.identity.member_id),
+            leadership: Leadership::new(self.inner.metrics.clone()),
             driver: self,
             next_token: 0,
             proposals: Vec::new(),
@@ -163,7 +165,9 @@ impl Loop {
                 self.driver.inner.metrics.late_ticks.fetch_add(1, Relaxed);
                 self.leadership.paused(now_ns - self.tick_ns);
             }
+            let late_ns = now_ns - self.tick_ns;
             self.tick_ns = now_ns + heartbeat_ns;
+            events.push(Input::OwnDisk(self.driver.disk.tick(now_ns, late_ns)));
             events.push(Input::Tick);
             self.give_up_reads();
             self.parked.sweep();
@@ -186,6 +190,7 @@ impl Loop {
             self.effect(effect, now_ns, &mut turn);
         }
         self.hand_over_waiters(proposed_ns);
+        self.driver.disk.recovering(self.driver.core.disk_is_recovering());
         stop
     }
 
@@ -252,8 +257,9 @@ impl Loop {
             NodeInput::SnapshotStaged(meta) => events.push(Input::SnapshotStaged(meta)),
             NodeInput::Snapshot(wire) => events.push(Input::Wire(wire)),
             NodeInput::Installed { meta, leases } => self.installed(meta, leases, events),
-            NodeInput::Wires(wires) => {
+            NodeInput::Wires { wires, disk } => {
                 self.driver.inner.wires.fetch_sub(wires.len(), Relaxed);
+                events.extend(disk.map(|(of, facts)| Input::PeerDisk { of, facts }));
                 events.extend(wires.into_iter().map(Input::Wire));
             }
             NodeInput::Unreachable(id) => events.push(Input::Unreachable(id)),
@@ -400,11 +406,13 @@ impl Loop {
             Effect::Refuse { token, why } => self.refused(token, why, turn),
             Effect::Role(change) => {
                 self.leader = change.leader;
-                self.leadership.changed(&change, turn_ns);
+                let bad_disk = self.driver.core.predecessor_had_a_bad_disk();
+                self.leadership.changed(&change, turn_ns, bad_disk);
                 if self.driver.clock.leads() != self.leadership.term_led() {
                     self.driver.clock.demote();
                 }
             }
+            Effect::Disk(event) => self.driver.disk.decided(event),
             Effect::Truncated { index, .. } => {
                 self.driver.wal.push(WalInput::Truncate { index });
             }

@@ -79,8 +79,8 @@ pub(super) enum NodeInput {
     Snapshot(consensus::Wire),
     /// The store holds the snapshot at this position, and the machine lives behind it.
     Installed { meta: consensus::SnapshotMeta, leases: Vec<lease::Record> },
-    /// Messages of other members.
-    Wires(Vec<consensus::Wire>),
+    /// Messages of other members, and what the sender says about its disk.
+    Wires { wires: Vec<consensus::Wire>, disk: Option<(u64, consensus::DiskFacts)> },
     /// Messages to this member were lost.
     Unreachable(u64),
     /// Hand leadership to this member, if this one leads.

@@ -15,6 +15,7 @@ mod convert;
 mod counts;
 pub mod data_dir;
 mod deadline;
+mod disk_watch;
 mod driver;
 pub mod fatal;
 mod handle;

@@ -82,6 +82,7 @@ impl Load {
     }
 
     /// Longest time so far in which nothing was acknowledged.
+    #[allow(dead_code, reason = "asked for by the test of upgrades")]
     pub(crate) fn longest_gap(&self) -> Duration {
         Duration::from_nanos(self.shared.longest_gap.load(SeqCst))
     }

@@ -6,6 +6,7 @@
 //!                                                └─────► hub ──► streams
 //! ```
 
+mod disk;
 mod install;
 mod start;
 
@@ -34,6 +35,7 @@ use super::snapshot::Rows;
 use super::watchers::Queues;
 use super::{answers, convert};
 
+pub use disk::NodeDisk;
 pub use start::{Birth, Program, WAL_DIR, member_json};
 
 /// Why a process ended.
@@ -98,6 +100,7 @@ pub struct Node {
     wal: wal::Wal,
     pub wal_jobs: Vec<WalJob>,
     pub wal_busy: bool,
+    pub disk: NodeDisk,
     pub durable: Durable,
     installing: Option<SnapshotMeta>,
     pub machine: Machine,
@@ -137,7 +140,7 @@ pub struct Node {
     pub last_read: i64,
     /// Level of commands that this program knows.
     level: u32,
-    disk: SimDisk,
+    files: SimDisk,
     plan: Arc<Plan>,
 }
 
@@ -387,6 +390,6 @@ impl Node {
     }
 
     fn dyn_disk(&self) -> Arc<dyn Disk> {
-        Arc::new(self.disk.clone())
+        Arc::new(self.files.clone())
     }
 }
