@@ -35,6 +35,7 @@ mod change;
 mod conf;
 mod config;
 mod core;
+mod fence;
 mod held;
 mod log;
 mod reads;
