@@ -80,7 +80,16 @@ impl HealthSource for Health {
             assay::machine::AlarmKind::NoSpace => AlarmKind::NoSpace,
             assay::machine::AlarmKind::Corrupt => AlarmKind::Corrupt,
         };
-        node.reader().alarms().iter().map(kind).collect()
+        // A fence concerns its member alone, the others are well.
+        let fences = node.reader().fences();
+        let own = |alarm: &&assay::machine::Alarm| {
+            alarm.kind != assay::machine::AlarmKind::Corrupt || !fences.contains(&alarm.member)
+        };
+        node.reader().alarms().iter().filter(own).map(kind).collect()
+    }
+
+    fn fenced(&self) -> Option<String> {
+        self.node.get().and_then(Handle::fence_text)
     }
 
     fn notices(&self) -> Vec<String> {

@@ -265,6 +265,8 @@ impl Loop {
             NodeInput::Unreachable(id) => events.push(Input::Unreachable(id)),
             NodeInput::TransferLeader(to) => events.push(Input::TransferLeader { to }),
             NodeInput::OverQuota => self.raise_no_space(events),
+            // The core is told before every step.
+            NodeInput::Fenced => {}
             NodeInput::Stop => return true,
         }
         false
@@ -381,6 +383,7 @@ impl Loop {
         let full = self.driver.credit.load(Relaxed) > WAL_CREDIT_BYTES
             || inner.metrics.store_pending_bytes.load(Relaxed) > STORE_PENDING_MAX_BYTES;
         self.driver.core.set_backpressure(full);
+        self.driver.core.set_fenced(inner.fence.is_up());
     }
 
     fn effect(&mut self, effect: Effect, turn_ns: u64, turn: &mut Turn<'_>) {

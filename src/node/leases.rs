@@ -72,7 +72,9 @@ impl Handle {
         let times = match what {
             What::LeaseRenew(id) => self.renew_here(*id).await?,
             What::LeaseTimeToLive(id) => self.lease_remaining(*id).await?,
-            What::Change(_) => return Err(Refused::Dropped),
+            What::Change(_) | What::HashPoints(_) | What::FullHash(_) => {
+                return Err(Refused::Dropped);
+            }
         };
         // A leader that was deposed does not know it yet: what it said counts only if it still led
         // afterwards. One member has nobody who could have deposed it.

@@ -77,6 +77,7 @@ impl Node {
         self.announce_stop();
         self.stop.store(true, Ordering::Relaxed);
         self.threads.join("space");
+        self.threads.join("divergence");
         self.node.push(NodeInput::Stop);
         self.threads.join("node");
         self.handle.0.peers.end();

@@ -3,6 +3,7 @@
 //! Nothing here allocates or locks on the way of a request; names and texts of the exposition are
 //! in `metrics`.
 
+use super::divergence::Divergence;
 use super::doubling::Doubling;
 use super::histogram::LatencyHistogram;
 use super::pending::PendingAges;
@@ -99,6 +100,8 @@ pub struct NodeMetrics {
     pub lease_ttls: Doubling<1_000, 24>,
     /// Compactions.
     pub compactions: Compactions,
+    /// Comparison of members.
+    pub divergence: Divergence,
     /// Free bytes of the data directory's file system.
     pub free_bytes: AtomicU64,
     /// Free inodes of the data directory's file system.

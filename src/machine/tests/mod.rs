@@ -2,10 +2,12 @@
 
 mod errors;
 mod facts;
+mod fences;
 mod history;
 mod model;
 mod random;
 mod requests;
+mod running;
 mod speed;
 
 use super::*;
