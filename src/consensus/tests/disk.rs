@@ -250,6 +250,21 @@ fn the_fit_one_is_chosen() {
 }
 
 #[test]
+fn who_lacks_committed_entries_is_not_chosen() {
+    let mut disks = Disks::new(3);
+    // 3 helps to commit and is too slow to lead; 2 answers heartbeats and gets no entries.
+    disks.p99_us = BTreeMap::from([(3, 400_000)]);
+    disks.group.lose = |w| w.kind() == WireKind::Append && w.to() == 2;
+    disks.ticks(5);
+    disks.hang(&[1]);
+    disks.ticks(30);
+    assert_eq!((disks.leader(), disks.hand_overs()), (Some(1), 0));
+    disks.group.lose = |_| false;
+    disks.ticks(3);
+    assert_eq!(disks.handed_over().map(|(_, to, _)| to), Some(2), "as soon as it has them");
+}
+
+#[test]
 fn a_pause_doubles_before_it_happens_again() {
     let mut disks = Disks::new(3);
     let mut pauses = Vec::new();
