@@ -97,6 +97,7 @@ fn every_seed_keeps_every_rule() {
         ("lease promises", total.lease_promises),
         ("compared states", total.states_compared),
         ("judged histories", total.histories),
+        ("members that met a newer command", total.stopped_for_newer),
     ] {
         assert!(count > 0, "no {what} in the whole run");
     }

@@ -61,6 +61,9 @@ pub struct Config {
     pub log: Log,
     /// Who may use HTTP on the client port.
     pub access: Access,
+    /// In tests: the level of commands that the program claims to know, lower than the true one, so
+    /// that it behaves as an older version (`ASSAY_TEST_FEATURE_LEVEL`).
+    pub feature_level: Option<u32>,
     /// The program was started under the name `etcd`, or logging was configured: the start-up text
     /// for people must not appear among lines that programs read.
     pub quiet: bool,

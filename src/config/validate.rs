@@ -197,6 +197,7 @@ impl Config {
                 hosts: read.list("host-whitelist"),
                 origins: read.list("cors"),
             },
+            feature_level: feature_level(&read)?,
             quiet: program == "etcd" || read.is_set("log-format") || read.is_set("log-outputs"),
             metrics_listener_explicit: read.is_set("listen-metrics-urls"),
             name,
@@ -207,6 +208,16 @@ impl Config {
             log,
         })
     }
+}
+
+/// Only tests set it, and only to what an older version would know.
+fn feature_level(read: &Reader<'_>) -> Result<Option<u32>, ConfigError> {
+    const NAME: &str = super::parse::FEATURE_LEVEL;
+    if !read.is_set(NAME) {
+        return Ok(None);
+    }
+    let level = read.within(NAME, 1, u64::from(u32::MAX))?;
+    Ok(u32::try_from(level).ok())
 }
 
 fn check_state(read: &Reader<'_>, flag: &'static Flag) -> Result<(), ConfigError> {

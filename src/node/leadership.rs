@@ -86,6 +86,7 @@ impl Leadership {
         if change.leader == 0 {
             self.leaderless_since.get_or_insert(now);
         } else {
+            m.leader_learned.store(now + 1, Relaxed);
             if let Some(since) = self.leaderless_since.take() {
                 m.leaderless.record_ns(now.saturating_sub(since));
             }

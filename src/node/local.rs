@@ -43,6 +43,10 @@ impl Local for NodeLocal {
         self.0.reader.members().iter().map(message).collect()
     }
 
+    fn feature_level(&self) -> u32 {
+        self.0.reader.feature_level()
+    }
+
     fn removed(&self) -> Vec<NodeId> {
         self.0.reader.members().removed().collect()
     }

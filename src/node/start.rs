@@ -83,6 +83,7 @@ impl StartError {
             StartError::Inconsistent(_) => 78,
             StartError::Wal(error) if error.is_foreign() => 78,
             StartError::Store(store::StoreError::NewerFormat { .. }) => 78,
+            StartError::Machine(error) if error.is_newer() => 78,
             StartError::Core(_) | StartError::Thread(_) => 1,
             _ => 74,
         }
@@ -238,6 +239,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         true => ConfState::default(),
         false => ConfState::decode(&loaded.conf_state)?,
     };
+    let feature_level = config.feature_level.unwrap_or(machine::level::OWN);
     let mut machine = Machine::restore(
         loaded,
         shared.clone(),
@@ -247,6 +249,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             quota_bytes: config.limits.quota_bytes,
             lease_ttl_min: config.timing.lease_ttl_min_s(),
             compaction_batch: config.limits.compaction_batch,
+            feature_level,
         },
         &mut |done, total| progress.set(done, total),
     )?;
@@ -325,7 +328,11 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         phase: AtomicU8::new(Phase::Starting as u8),
         stopping: tokio::sync::watch::channel(false).0,
         peers: Peers::new(
-            peer::Identity { cluster_id: identity.cluster_id, member_id: identity.member_id },
+            peer::Identity {
+                cluster_id: identity.cluster_id,
+                member_id: identity.member_id,
+                feature_level,
+            },
             config.listen.advertise_peer.texts(),
             network,
             peer_stats,

@@ -218,17 +218,21 @@ impl Link {
         let hello = timeout(SILENCE_MAX, notes.message()).await.map_err(|_| silent())?;
         let hello = hello.map_err(|status| self.refused(&status))?;
         let said = hello.and_then(|note| note.identity);
-        let who = self.own.check(said.as_ref()).map_err(Broken::Refused)?;
+        let level = self.local.feature_level();
+        let who = self.own.check(said.as_ref(), level).map_err(Broken::Refused)?;
         if who != self.address.id {
             return Err(Broken::Refused(format!(
                 "member {who:x} answers at the address of member {:x}; check the peer URLs",
                 self.address.id
             )));
         }
+        let (level, version) = said.map(|s| (s.feature_level, s.version)).unwrap_or_default();
+        self.numbers.feature_level.store(u64::from(level), Relaxed);
         *self.channel.lock() = Some((channel, url.to_owned()));
         self.since.store(clock::now_ns() + 1, Relaxed);
         self.numbers.active.store(1, Relaxed);
-        tracing::info!(peer = format!("{who:x}"), url, "connected to a peer");
+        let peer = format!("{who:x}");
+        tracing::info!(peer, url, version, feature_level = level, "connected to a peer");
         self.watch(&mut notes).await
     }
 

@@ -5,9 +5,17 @@
 //! peer's stream ──► Service ──► Local::wires ──► node (bounded, drops and counts)
 //! ```
 //!
-//! Messages of consensus may be late, lost or doubled; what is full or broken here drops them, says
-//! so to the core and goes on with the other peers. Requests that only the leader can carry out
-//! are unary calls on the same connection.
+//! Messages of consensus may be late or lost; what is full or broken here drops them, says so to the
+//! core and goes on with the other peers. Requests that only the leader can carry out are unary
+//! calls on the same connection.
+//!
+//! No message arrives twice, and none may: a forwarded proposal has no identity below the state
+//! machine, which would apply it twice. It leaves the queue for exactly one stream, a stream is one
+//! connection, and what a broken connection has not delivered is dropped, never sent again on the
+//! next one (`Queue::close`, `Link::connection`). Neither the raft library nor the node repeats one:
+//! a follower that gets a proposal passes it on instead of keeping it, and commands that wait for a
+//! leader (`node::parked`) are those that were refused before they left. A call that may have been
+//! carried out ([`CallError::Lost`]) is not repeated either.
 
 mod call;
 mod dial;
@@ -23,7 +31,7 @@ mod tests;
 
 pub use call::CallError;
 pub use dial::{DialError, Dialer};
-pub use identity::{FEATURE_LEVEL, FORMAT, Identity};
+pub use identity::{FORMAT, Identity};
 pub use join::{Found, ask};
 pub use server::Service;
 pub use snapshot::Transfer;
@@ -53,6 +61,8 @@ pub trait Local: Send + Sync + 'static {
     fn unreachable(&self, id: NodeId);
     /// All members as applied here, for those who join.
     fn members(&self) -> Vec<pb::Member>;
+    /// Level of the commands that the cluster uses, as applied here.
+    fn feature_level(&self) -> u32;
     /// Members that must never come back.
     fn removed(&self) -> Vec<NodeId>;
     /// Whether this one of them is among those.
@@ -229,6 +239,13 @@ impl Peers {
     /// there is none now.
     pub fn connected_since(&self, id: NodeId) -> Option<u64> {
         self.0.links.read().get(&id)?.link.connected_since()
+    }
+
+    /// Level of commands that another member knows, as it said when the present connection came
+    /// up; `None` without one.
+    pub fn feature_level(&self, id: NodeId) -> Option<u32> {
+        self.connected_since(id)?;
+        u32::try_from(self.0.stats.of(id).feature_level.load(Relaxed)).ok()
     }
 
     /// Passes a request on to another member.

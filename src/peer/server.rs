@@ -66,7 +66,7 @@ impl Service {
 impl Inner {
     /// Who speaks, if it is one of us.
     fn known(&self, said: Option<&pb::Identity>) -> Result<u64, Status> {
-        let from = match self.own.check(said) {
+        let from = match self.own.check(said, self.local.feature_level()) {
             Ok(from) => from,
             Err(text) => {
                 self.say(&text);
@@ -220,6 +220,7 @@ impl peer_server::Peer for Service {
             members: inner.local.members(),
             removed: inner.local.removed(),
             format: FORMAT,
+            feature_level: inner.local.feature_level(),
         }))
     }
 

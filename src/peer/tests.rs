@@ -103,6 +103,10 @@ impl Local for Told {
         vec![pb::Member { id: 2, name: "b".into(), ..pb::Member::default() }]
     }
 
+    fn feature_level(&self) -> u32 {
+        2
+    }
+
     fn removed(&self) -> Vec<NodeId> {
         self.removed.lock().clone()
     }
@@ -152,7 +156,7 @@ fn serve(cluster_id: u64) -> Served {
     let url = format!("http://{}", bound.local_addr().expect("an address"));
     let told = Arc::new(Told::default());
     let peers = Peers::new(
-        Identity { cluster_id, member_id: 2 },
+        Identity { cluster_id, member_id: 2, feature_level: 2 },
         vec![url.clone()],
         Vec::new(),
         Arc::new(PeerStats::default()),
@@ -172,7 +176,7 @@ fn serve(cluster_id: u64) -> Served {
 fn member_one(served: &Served) -> (Peers, Arc<Told>) {
     let told = Arc::new(Told::default());
     let peers = Peers::new(
-        Identity { cluster_id: 9, member_id: 1 },
+        Identity { cluster_id: 9, member_id: 1, feature_level: 2 },
         Vec::new(),
         served.edge.runtimes().to_vec(),
         Arc::new(PeerStats::default()),
@@ -218,6 +222,66 @@ async fn messages_arrive_in_order_and_the_round_trip_is_measured() {
     assert_eq!(answer.refused, 7);
 }
 
+/// A way to the served member whose connections can be cut.
+async fn cuttable(to: &str) -> (String, watch::Sender<u32>) {
+    let to = to.trim_start_matches("http://").to_owned();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let (cut, cuts) = watch::channel(0);
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let (to, mut cuts) = (to.clone(), cuts.clone());
+            cuts.mark_unchanged();
+            tokio::spawn(async move {
+                let mut far = tokio::net::TcpStream::connect(to).await.expect("connect");
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                    _ = cuts.changed() => {}
+                }
+            });
+        }
+    });
+    (url, cut)
+}
+
+/// What a proposal relies on: it may be lost, but the next connection does not bring it again.
+#[tokio::test]
+async fn no_message_arrives_twice_however_often_the_connection_breaks() {
+    const CUTS: u32 = 15;
+    let served = serve(9);
+    let (url, cut) = cuttable(&served.url).await;
+    // Its edge gives the link a runtime.
+    let through = Served { url, ..serve(9) };
+    let (peers, _) = member_one(&through);
+    let mut sent = 0;
+    for round in 0..CUTS {
+        wait_until("connected", || peers.connected_since(2).is_some()).await;
+        let before = served.told.wires.lock().len();
+        let lost = peers.stats().of(2).disconnected.load(Relaxed);
+        // Cut while messages are in every place between the queue and the other side.
+        for _ in 0..200 {
+            sent += 1;
+            peers.send(vec![heartbeat(1, 2, sent)]);
+            if sent % 50 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        wait_until("some arrive", || served.told.wires.lock().len() > before).await;
+        cut.send_replace(round);
+        let gone = || peers.stats().of(2).disconnected.load(Relaxed) > lost;
+        wait_until("noticed", gone).await;
+    }
+    wait_until("connected", || peers.connected_since(2).is_some()).await;
+    peers.send(vec![heartbeat(1, 2, sent + 1)]);
+    let last = || served.told.wires.lock().iter().any(|wire| wire.term() == sent + 1);
+    wait_until("the last one", last).await;
+    let mut terms: Vec<u64> = served.told.wires.lock().iter().map(Wire::term).collect();
+    let arrived = terms.len();
+    terms.sort_unstable();
+    terms.dedup();
+    assert_eq!(terms.len(), arrived, "a message arrived twice");
+}
+
 #[tokio::test]
 async fn a_member_of_another_cluster_is_refused() {
     let served = serve(8);
@@ -260,20 +324,24 @@ async fn a_peer_that_stops_is_reported() {
 
 #[test]
 fn identities_that_do_not_fit_say_what_to_do() {
-    let own = Identity { cluster_id: 9, member_id: 2 };
-    let good = Identity { cluster_id: 9, member_id: 1 }.to(2, Vec::new());
-    assert_eq!(own.check(Some(&good)), Ok(1));
+    let own = Identity { cluster_id: 9, member_id: 2, feature_level: 2 };
+    let good = Identity { cluster_id: 9, member_id: 1, feature_level: 2 }.to(2, Vec::new());
+    assert_eq!(own.check(Some(&good), 2), Ok(1));
+    assert_eq!(own.check(Some(&pb::Identity { feature_level: 1, ..good.clone() }), 1), Ok(1));
+    // A newer member may know more.
+    assert_eq!(own.check(Some(&pb::Identity { feature_level: 7, ..good.clone() }), 2), Ok(1));
     let wrong = [
         (pb::Identity { cluster_id: 8, ..good.clone() }, "--initial-cluster-token"),
         (pb::Identity { to: 3, ..good.clone() }, "check the peer URLs"),
         (pb::Identity { from: 2, ..good.clone() }, "its own data directory"),
-        (pb::Identity { format: 0, ..good }, "upgrade"),
+        (pb::Identity { format: 0, ..good.clone() }, "upgrade"),
+        (pb::Identity { feature_level: 1, ..good }, "start the newer version"),
     ];
     for (said, text) in wrong {
-        let refused = own.check(Some(&said)).expect_err("refused");
+        let refused = own.check(Some(&said), 2).expect_err("refused");
         assert!(refused.contains(text), "{refused}");
     }
-    assert!(own.check(None).is_err());
+    assert!(own.check(None, 1).is_err());
 }
 
 #[tokio::test]
@@ -281,7 +349,7 @@ async fn a_full_queue_drops_entries_and_lets_heartbeats_overtake() {
     let queue = Arc::new(Queue::default());
     assert_eq!(queue.offer(vec![heartbeat(1, 2, 1)]), 1, "no connection");
     let numbers = Arc::new(PeerNumbers::default());
-    let hello = Identity { cluster_id: 9, member_id: 1 }.to(2, Vec::new());
+    let hello = Identity { cluster_id: 9, member_id: 1, feature_level: 2 }.to(2, Vec::new());
     let mut first = queue.open(hello.clone(), numbers.clone(), healthy());
     assert!(first.next().await.expect("hello").identity.is_some());
     let mut dropped = 0;

@@ -36,6 +36,9 @@ pub struct NodeMetrics {
     pub term: AtomicU64,
     /// Member that leads, 0 if none.
     pub leader: AtomicU64,
+    /// When this member learned of that leader, or of the last one it had, in ns of the process
+    /// clock plus 1; 0 before the first.
+    pub leader_learned: AtomicU64,
     /// 1 while this member leads.
     pub leads: AtomicU64,
     /// Changes of leader seen by this member.

@@ -17,6 +17,8 @@ pub struct PeerNumbers {
     pub sent_failures: AtomicU64,
     /// Messages that were refused or dropped after they arrived.
     pub received_failures: AtomicU64,
+    /// Level of replicated commands that it knows, as it said last; 0 before.
+    pub feature_level: AtomicU64,
     /// 1 while messages can be sent to it.
     pub active: AtomicU64,
     /// Connections to it that were lost.

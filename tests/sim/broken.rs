@@ -60,12 +60,17 @@ pub enum Broken {
     WatchResumedEarly,
     /// A request that was called refused is proposed all the same.
     RefusedButProposed,
+    /// A forwarded proposal is sent again, as by a link that repeats on a new connection what it is
+    /// not sure of.
+    ProposalSentAgain,
+    /// A member of an older version skips a command that it does not know, and goes on.
+    SkipUnknownCommand,
 }
 
 /// The mistakes of the whole simulation: a seed that notices it (tried first, so that a plain run
 /// is short), and the number of seeds from zero on within which one must. Rules of the core are
 /// broken in `cores` as well.
-pub const BUDGETS: [(Broken, u64, u64); 29] = [
+pub const BUDGETS: [(Broken, u64, u64); 31] = [
     (Broken::Core(BrokenRule::SendBeforePersist), 0, 10),
     (Broken::Core(BrokenRule::LeadBeforeVotePersisted), 24, 200),
     (Broken::Core(BrokenRule::KeepOldHardState), 0, 50),
@@ -95,6 +100,8 @@ pub const BUDGETS: [(Broken, u64, u64); 29] = [
     (Broken::WatchEventLost, 1, 20),
     (Broken::WatchResumedEarly, 0, 20),
     (Broken::RefusedButProposed, 0, 20),
+    (Broken::ProposalSentAgain, 0, 20),
+    (Broken::SkipUnknownCommand, 16, 100),
 ];
 
 /// Mistakes that a hundred seeds did not notice yet: the workload needs more leases and longer

@@ -20,10 +20,12 @@ use assay::disk::{Disk, SimDisk};
 use assay::lease;
 use assay::machine::{AnswerError, Applied, LeaseChange, Machine, Reader};
 use assay::mvcc::EventBatch;
+use assay::proto::etcdserverpb::InternalRaftRequest;
 use assay::store::{self, Batch, Shared};
 use assay::wal;
 use assay::watch::Hub;
 use bytes::Bytes;
+use prost::Message as _;
 
 use super::broken::Broken;
 use super::frame::Violation;
@@ -34,13 +36,15 @@ use super::watchers::Queues;
 use super::{answers, convert};
 
 pub use disk::NodeDisk;
-pub use start::{Birth, WAL_DIR, member_json};
+pub use start::{Birth, Program, WAL_DIR, member_json};
 
 /// Why a process ended.
 #[derive(Debug)]
 pub enum End {
     /// A fault of the disk, as the process must end then.
     Fault(String),
+    /// It met what only a newer program knows.
+    Newer(String),
     /// A rule was broken.
     Broken(Violation),
 }
@@ -134,6 +138,8 @@ pub struct Node {
     pub queued: BTreeSet<&'static str>,
     /// Revision of the last local read: it never goes back in one life.
     pub last_read: i64,
+    /// Level of commands that this program knows.
+    level: u32,
     files: SimDisk,
     plan: Arc<Plan>,
 }
@@ -251,6 +257,7 @@ impl Node {
                 && self.id == 2
                 && entry.index % 50 == 0
                 && entry.kind == EntryKind::Normal;
+            let skipped = skipped || self.skips_unknown(&entry.data);
             let nothing = Bytes::new();
             let outcome = self.machine.apply(Applied {
                 index: entry.index,
@@ -260,8 +267,10 @@ impl Node {
                 context: &entry.context,
                 conf_state: committed.conf_state.as_ref().map(|conf| Bytes::from(conf.encode())),
             });
-            if let Err(AnswerError::Fault(error)) = &outcome.answer {
-                return Err(fault("apply", error));
+            match &outcome.answer {
+                Err(AnswerError::Fault(error)) => return Err(fault("apply", error)),
+                Err(error) if error.is_newer() => return Err(End::Newer(error.to_string())),
+                _ => {}
             }
             oracle.applied(self.id, self.applied, &committed, &answers::text(&outcome))?;
             if let Some(conf) = &committed.conf_state {
@@ -291,6 +300,13 @@ impl Node {
             self.freeze();
         }
         Ok(done)
+    }
+
+    /// The mistake [`Broken::SkipUnknownCommand`]: nothing is done in place of what is not known.
+    fn skips_unknown(&self, data: &Bytes) -> bool {
+        self.plan.broken == Broken::SkipUnknownCommand
+            && InternalRaftRequest::decode(data.clone())
+                .is_ok_and(|request| request.feature_level > self.level)
     }
 
     fn note_membership(&mut self, conf: &ConfState) {

@@ -84,6 +84,8 @@ pub struct Plan {
     pub voters: usize,
     /// Whether members are added, promoted and removed.
     pub changes: bool,
+    /// Whether members of two versions meet.
+    pub levels: bool,
     pub tick: u64,
     /// How long faults go on.
     pub chaos: u64,
@@ -143,6 +145,10 @@ impl Plan {
             broken,
             voters,
             changes,
+            // A generator of its own, and no other mistake: everything else about a seed stays.
+            levels: voters > 1
+                && matches!(broken, Broken::Nothing | Broken::SkipUnknownCommand)
+                && SimRng::new(seed ^ 0x6c_65_76).below(4) == 0,
             tick,
             chaos: (60 + rng.below(80)) * tick,
             faults,
@@ -180,6 +186,7 @@ impl Plan {
         Plan {
             voters: 1,
             changes: false,
+            levels: false,
             tick: 20 * MS,
             chaos: 500 * MS,
             faults: Vec::new(),

@@ -8,6 +8,7 @@ mod clients;
 mod disks;
 mod faults;
 mod finish;
+mod levels;
 mod lives;
 mod packets;
 mod turns;
@@ -78,6 +79,7 @@ enum Event {
     Keeper,
     Drain(usize),
     Admin,
+    Upgrade,
     Fault,
     Start(usize),
     Retire(usize),
@@ -102,6 +104,12 @@ struct Member {
     wall_step_ms: i64,
     armed: Option<Armed>,
     rotten: bool,
+    /// Level of commands that its program knows.
+    level: u32,
+    /// Level of the program that it is started with next, if somebody decided that.
+    next_level: Option<u32>,
+    /// It met a command that only the newer program knows.
+    upgraded: bool,
     /// Its log is damaged: it stays away.
     lost: bool,
     /// It left the cluster.
@@ -136,6 +144,8 @@ pub struct Report {
     pub states_compared: u64,
     pub histories: u64,
     pub histories_unknown: u64,
+    /// Members that ended before they applied what only a newer program knows.
+    pub stopped_for_newer: u64,
 }
 
 impl Report {
@@ -168,6 +178,7 @@ impl Report {
             (&mut self.states_compared, other.states_compared),
             (&mut self.histories, other.histories),
             (&mut self.histories_unknown, other.histories_unknown),
+            (&mut self.stopped_for_newer, other.stopped_for_newer),
         ] {
             *to += from;
         }
@@ -184,6 +195,7 @@ pub struct World {
     rng: SimRng,
     fault_rng: SimRng,
     client_rng: SimRng,
+    level_rng: SimRng,
     net: Network,
     members: Vec<Member>,
     boots: u64,
@@ -228,6 +240,7 @@ impl World {
             rng: SimRng::new(seed ^ 0x7475_726e),
             fault_rng: SimRng::new(seed ^ 0x6661_756c),
             client_rng: SimRng::new(seed ^ 0x636c_6965),
+            level_rng: SimRng::new(seed ^ 0x6c65_7665),
             net: Network::new(&plan),
             members: Vec::new(),
             boots: 0,
@@ -273,6 +286,9 @@ impl World {
             wall_step_ms: 0,
             armed: None,
             rotten: false,
+            level: 0,
+            next_level: None,
+            upgraded: false,
             lost: false,
             retired: false,
         });
@@ -287,6 +303,9 @@ impl World {
         self.push(self.plan.chaos, Event::Heal);
         if self.plan.changes {
             self.push(self.plan.election(), Event::Admin);
+        }
+        if self.plan.levels {
+            self.push(self.plan.election(), Event::Upgrade);
         }
         self.begin();
         self.live()?;
@@ -397,6 +416,7 @@ impl World {
             Event::Keeper => self.keeper()?,
             Event::Drain(at) => self.drain(at)?,
             Event::Admin => self.admin()?,
+            Event::Upgrade => self.upgrade()?,
             Event::Fault => self.fault()?,
             Event::Start(at) => self.start(at)?,
             Event::Retire(at) => self.retire(at),
@@ -420,6 +440,10 @@ impl World {
                 Ok(())
             }
             Err(End::Broken(violation)) => Err(violation),
+            Err(End::Newer(text)) => {
+                drop(node);
+                self.newer_needed(at, &text)
+            }
             Err(End::Fault(text)) => {
                 self.members[at].disk.crash();
                 drop(node);

@@ -63,6 +63,8 @@ families! {
         "Length of each leadership of this member that has ended.";
     RAFT_INDEX Gauge, Index, "assay_raft_index" ["kind"] "Positions in the log.";
     RAFT_TERM Gauge, Count, "assay_raft_term" [] "Raft term.";
+    FEATURE_LEVEL Gauge, Count, "assay_feature_level" ["kind"]
+        "Level of replicated commands that the cluster uses, this program knows, and every member knows (0 while one is not connected).";
     VOTERS Gauge, Count, "assay_cluster_voters" [] "Members with a vote.";
 
     DIVERGENCE_COMPARED Counter, Count, "assay_divergence_comparisons_total" ["verdict"]

@@ -68,7 +68,9 @@ impl Node {
         self.retired.push(old);
         oracle.opened(self.id, &swapped.loaded, &swapped.rows, true)?;
         self.frozen = swapped.loaded.applied;
-        self.machine.install(swapped, &mut |_, _| ()).map_err(|error| fault("machine", &error))?;
+        self.machine
+            .install(swapped, &mut |_, _| ())
+            .map_err(|error| start::ended("machine", &error))?;
         let shared = &self.shared;
         self.retired.retain(|old| !old.is_unused(shared));
         self.applied = meta.index;

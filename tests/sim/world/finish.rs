@@ -39,6 +39,7 @@ impl World {
                 }
             }
             self.watchers.iter().try_for_each(|watcher| watcher.finished(&self.oracle.model))?;
+            self.levels_agree()?;
             self.judge_histories()?;
             return Ok(true);
         };
