@@ -12,6 +12,7 @@ use super::input::{
 use super::lane::{Lane, Taker, Turns};
 use super::leadership::Leadership;
 use super::parked::Parked;
+use super::replication::Replication;
 use super::snapshot_out::SnapshotOut;
 use super::wal_thread::weight;
 use crate::consensus::{
@@ -62,6 +63,7 @@ pub(super) struct Driver {
 struct Loop {
     driver: Driver,
     leadership: Leadership,
+    replication: Replication,
     next_token: u64,
     /// Commands of this turn, by rising token.
     proposals: Vec<(Token, Option<Proposal>)>,
@@ -91,7 +93,9 @@ impl Driver {
     pub(super) fn run(self) {
         let lane = self.inner.node.clone();
         let heartbeat_ns = self.inner.timing.heartbeat_ms * NS_PER_MS;
+        let (metrics, stats) = (self.inner.metrics.clone(), self.inner.peers.stats().clone());
         let state = Loop {
+            replication: Replication::new(metrics, stats),
             leadership: Leadership::new(self.inner.metrics.clone(), self.inner.identity.member_id),
             driver: self,
             next_token: 0,
@@ -185,6 +189,8 @@ impl Loop {
         for effect in effects.drain(..) {
             self.effect(effect, now_ns, &mut turn);
         }
+        let (committed, persisted) = self.driver.core.positions();
+        self.replication.turn(self.leadership.term_led().is_some(), committed, persisted);
         self.hand_over_waiters(proposed_ns);
         stop
     }
@@ -254,6 +260,7 @@ impl Loop {
             NodeInput::Installed { meta, leases } => self.installed(meta, leases, events),
             NodeInput::Wires(wires) => {
                 self.driver.inner.wires.fetch_sub(wires.len(), Relaxed);
+                self.replication.heard(&wires, clock::now_ns());
                 events.extend(wires.into_iter().map(Input::Wire));
             }
             NodeInput::Unreachable(id) => events.push(Input::Unreachable(id)),
@@ -437,6 +444,7 @@ impl Loop {
                 _ => others.push(wire),
             }
         }
+        self.replication.sent(&others, clock::now_ns());
         self.driver.inner.peers.send(others);
     }
 

@@ -20,6 +20,8 @@ pub(crate) enum Method {
     Txn,
     /// A stream of events.
     Watch,
+    /// What a server says about itself.
+    Status,
 }
 
 impl Method {
@@ -29,6 +31,7 @@ impl Method {
             Self::Range => "/etcdserverpb.KV/Range",
             Self::Txn => "/etcdserverpb.KV/Txn",
             Self::Watch => "/etcdserverpb.Watch/Watch",
+            Self::Status => "/etcdserverpb.Maintenance/Status",
         }
     }
 }

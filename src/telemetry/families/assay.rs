@@ -61,6 +61,11 @@ families! {
     RAFT_TERM Gauge, Count, "assay_raft_term" [] "Raft term.";
     VOTERS Gauge, Count, "assay_cluster_voters" [] "Members with a vote.";
 
+    LEADER_COMMITTED Counter, Count, "assay_raft_leader_committed_entries_total" ["own_sync"]
+        "Entries committed while this member led, by whether its own sync of them was done.";
+    PEER_APPEND Histogram(DISK_EDGES), Seconds, "assay_peer_append_duration_seconds" ["To"]
+        "Time from sending entries to this member until it said that its disk holds them.";
+
     WAL_GROUPS Counter, Count, "assay_wal_groups_total" []
         "Groups of entries written to the log with one sync.";
     WAL_GROUP_ENTRIES Counter, Count, "assay_wal_group_entries_total" []
