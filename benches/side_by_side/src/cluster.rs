@@ -74,7 +74,7 @@ impl<'a> Bench<'a> {
         span: Span,
     ) -> Result<Outcome> {
         let least_bytes = if method == Method::Range { VALUE_BYTES as u64 } else { 1 };
-        let cpus = self.cluster.cpus()?;
+        let cpus = self.cluster.cpus();
         closed_loop::run(Load { servers, method, in_flight, span, least_bytes, next, cpus })
     }
 

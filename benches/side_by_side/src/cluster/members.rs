@@ -56,9 +56,9 @@ impl Cluster {
         self.members.iter().map(|member| member.address).collect()
     }
 
-    /// CPU clocks of all members.
-    pub(crate) fn cpus(&self) -> Result<Vec<Cpu>> {
-        self.members.iter().map(Server::cpu).collect()
+    /// CPU clocks of all running members.
+    pub(crate) fn cpus(&self) -> Vec<Cpu> {
+        self.members.iter().filter_map(|member| member.cpu().ok()).collect()
     }
 
     /// What a member says about itself; `None` if it does not answer.

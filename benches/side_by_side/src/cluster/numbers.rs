@@ -50,7 +50,8 @@ impl Numbers {
                 begin.contains('{') || matches!(next, None | Some(b'{'))
             })
             .map(|(_, value)| value)
-            .sum()
+            // The sum of nothing would be a negative zero.
+            .fold(0.0, |sum, value| sum + value)
     }
 
     /// Mean of a histogram in microseconds; `labels` as in `{stage="fsync"}` or empty.
