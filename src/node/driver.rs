@@ -79,6 +79,8 @@ struct Loop {
     persisted: u64,
     /// Something was put into the lane of the apply thread that it is not woken for yet.
     apply_waits: bool,
+    /// The same of the WAL thread.
+    wal_waits: bool,
     /// While a snapshot is being installed: the batch that belongs behind it.
     behind_snapshot: Option<Option<Batch>>,
     /// Commands that wait for a leader.
@@ -106,6 +108,7 @@ impl Driver {
             stamps: VecDeque::new(),
             persisted: 0,
             apply_waits: false,
+            wal_waits: false,
             behind_snapshot: None,
             parked: Parked::default(),
             leader: 0,
@@ -132,7 +135,11 @@ impl Turns<NodeInput> for Seated {
     }
 
     fn takes(&self, _: Taker, inputs: &[NodeInput]) -> bool {
-        inputs.len() <= GUEST_INPUTS_MAX
+        let weight = |input: &NodeInput| match input {
+            NodeInput::Wires(wires) => wires.len(),
+            _ => 1,
+        };
+        inputs.iter().map(weight).sum::<usize>() <= GUEST_INPUTS_MAX
             && !inputs.iter().any(|input| matches!(input, NodeInput::Stop))
     }
 
@@ -171,6 +178,9 @@ impl Loop {
             events.push(Input::Tick);
             self.give_up_reads();
             self.parked.sweep();
+            if std::mem::take(&mut self.wal_waits) {
+                self.driver.wal.wake();
+            }
         }
         if self.leader != 0 {
             for proposal in self.parked.take() {
@@ -432,7 +442,13 @@ impl Loop {
         let last = batch.entries.last().map_or(0, |entry| entry.index);
         self.in_flight.push_back((batch.number, last));
         self.driver.credit.fetch_add(weight(&batch), Relaxed);
-        self.driver.wal.push(WalInput::Persist(batch));
+        let (wal, urgent) = (&self.driver.wal, batch.sync || last > 0);
+        wal.push_quietly(WalInput::Persist(batch));
+        match urgent {
+            true => wal.wake(),
+            // A commit index that moved alone goes with what comes next, or with the next tick.
+            false => self.wal_waits = true,
+        }
     }
 
     /// Messages leave; the one that announces a snapshot goes with its rows.

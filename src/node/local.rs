@@ -2,6 +2,7 @@
 
 use super::handle::{Handle, Inner};
 use super::input::NodeInput;
+use super::lane::Taker;
 use super::snapshot_in::{Begin, SnapshotIn};
 use crate::consensus::{NodeId, Wire};
 use crate::machine::{Member, Members};
@@ -28,7 +29,9 @@ impl Local for NodeLocal {
         wires.truncate(fits);
         self.0.wires.fetch_sub(arrived - fits, Relaxed);
         if !wires.is_empty() {
-            self.0.node.push(NodeInput::Wires(wires));
+            // A few messages are handled on this thread: waking another one takes longer.
+            self.0.node.push_quietly(NodeInput::Wires(wires));
+            self.0.node.offer(Taker::Edge);
         }
         arrived - fits
     }

@@ -141,6 +141,8 @@ impl<'a> Bench<'a> {
         let all = loads(BENCH, self.sizes.keys, value(VALUE_BYTES));
         let span = Span::UntilDone;
         self.closed_for(leader.clone(), Method::Txn, LOADS_IN_FLIGHT, all, span)?;
+        // Reads are measured, not what the disks have still to do for the writes before.
+        self.cluster.settle()?;
         let everybody = self.cluster.addresses();
         for (servers, in_flight, prefix) in [
             (leader.clone(), 1, "get_lin_1"),

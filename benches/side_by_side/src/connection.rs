@@ -22,6 +22,8 @@ pub(crate) enum Method {
     Watch,
     /// What a server says about itself.
     Status,
+    /// Hash of all keys.
+    HashKv,
 }
 
 impl Method {
@@ -32,6 +34,7 @@ impl Method {
             Self::Txn => "/etcdserverpb.KV/Txn",
             Self::Watch => "/etcdserverpb.Watch/Watch",
             Self::Status => "/etcdserverpb.Maintenance/Status",
+            Self::HashKv => "/etcdserverpb.Maintenance/HashKV",
         }
     }
 }

@@ -181,6 +181,14 @@ pub(crate) fn status(answer: &[u8]) -> Status {
     status
 }
 
+/// `hash` of a `HashKVResponse`.
+pub(crate) fn hash(answer: &[u8]) -> Option<u64> {
+    Fields(answer).find_map(|(at, value)| match value {
+        Value::Number(hash) if at == 2 => Some(hash),
+        _ => None,
+    })
+}
+
 /// What a `WatchResponse` holds.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Watched<'a> {
@@ -243,6 +251,7 @@ mod tests {
         for (field, value) in [(4, 9), (5, 30), (7, 29)] {
             number(&mut answer, field, value);
         }
+        assert_eq!(hash(b"\x0a\x02\x18\x05\x10\x2a"), Some(42));
         assert_eq!(status(&answer), Status { member: 7, leader: 9, index: 30, applied: 29 });
         let event = b"\x12\x05\x0a\x00\x2a\x01v";
         let mut answer = b"\x0a\x02\x18\x05\x18\x01".to_vec();

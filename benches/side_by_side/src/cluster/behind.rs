@@ -54,6 +54,7 @@ impl Bench<'_> {
             let took = waiter.join().map_err(|_| Error::Answer("the waiter panicked".into()))??;
             Ok::<_, Error>((beside?, took))
         })?;
+        self.cluster.agree()?;
         let gained = Numbers::of(metrics)?.since(&before);
         let p99 = |outcome: &open_loop::Outcome| quantile_us(&outcome.latency, 0.99);
         let (missed, took) = (missed as f64 / MIB, took.as_secs_f64());

@@ -26,6 +26,7 @@ impl Bench<'_> {
             pulse.stop()?;
             self.cluster.members[leader].restart()?;
         }
+        self.cluster.agree()?;
         outages.sort_by(f64::total_cmp);
         let at = |share: f64| {
             let rank = (outages.len() as f64 * share).ceil() as usize;

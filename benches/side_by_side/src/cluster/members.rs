@@ -16,6 +16,8 @@ const MEMBERS: usize = 3;
 const LEADER_LIMIT: Duration = Duration::from_secs(60);
 /// Longest wait for a member's word about itself.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
+/// Longest wait until all members have applied the same, without load.
+const AGREE_LIMIT: Duration = Duration::from_secs(60);
 /// How often members are asked.
 const POLL: Duration = Duration::from_millis(20);
 /// A cluster is quiet when its members together write less than this in bytes during such a time.
@@ -88,6 +90,34 @@ impl Cluster {
             }
             std::thread::sleep(POLL);
         }
+    }
+
+    /// Waits until all members have applied the same, and compares their hashes of all keys.
+    pub(crate) fn agree(&self) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            let mut applied = Vec::new();
+            for at in 0..self.members.len() {
+                applied.extend(self.status(at)?.map(|status| status.applied));
+            }
+            let all = applied.len() == self.members.len();
+            if all && applied.windows(2).all(|pair| pair[0] == pair[1]) {
+                break;
+            }
+            if start.elapsed() > AGREE_LIMIT {
+                return Err(Error::Answer(format!("members stay apart: applied {applied:?}")));
+            }
+            std::thread::sleep(POLL);
+        }
+        let mut hashes = Vec::new();
+        for member in &self.members {
+            let answer = runtime()?.block_on(call(member.address, Method::HashKv, b""))?;
+            hashes.push(messages::hash(&answer));
+        }
+        if hashes.windows(2).any(|pair| pair[0] != pair[1]) || hashes.contains(&None) {
+            return Err(Error::Answer(format!("members hold different keys: {hashes:x?}")));
+        }
+        Ok(())
     }
 
     /// Waits until all members have done what they do once after a start; returns how many bytes
