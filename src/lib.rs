@@ -10,6 +10,7 @@ pub mod consensus;
 pub mod framing;
 pub mod lease;
 pub mod mvcc;
+pub mod sched;
 pub mod telemetry;
 
 pub mod disk;

@@ -123,6 +123,9 @@ pub struct Timing {
     pub heartbeat_ms: u64,
     /// `--election-timeout`
     pub election_ms: u64,
+    /// `--disk-stall-step-down`: age of an operation of the log's disk at which a leader hands
+    /// leadership over; `None` when switched off.
+    pub disk_stall_ms: Option<u64>,
     /// `--backend-batch-interval`: longest time between two durable store commits.
     pub store_interval: Duration,
     /// `--watch-progress-notify-interval`

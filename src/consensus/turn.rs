@@ -4,7 +4,7 @@ use super::config::BrokenRule;
 use super::core::{Core, Installing, send};
 use super::log;
 use super::types::{Batch, Committed, Effect, EntryKind, HardState, SnapshotMeta};
-use super::wire::{self, Wire};
+use super::wire::{self, Wire, WireKind};
 use raft::eraftpb;
 
 impl Core {
@@ -76,7 +76,9 @@ impl Core {
     /// A leader's messages may overtake its own disk: followers and disk then work in parallel. The
     /// exception is a term or vote that is not on disk: a sole voter with learners that loses it in
     /// a crash would be elected again in the same term and fill the same positions anew.
-    /// Everything that others say is a statement about their own disk.
+    /// Everything that others say is a statement about their own disk, except the answer to a
+    /// heartbeat: it states the term only. It leaves as soon as that is on disk, or every leader
+    /// would fall whenever the disks of its followers hang for an election timeout.
     fn sort(&self, ready: &mut raft::Ready, changes_vote: bool) -> (Vec<Wire>, Vec<Wire>) {
         let wires = |messages: Vec<eraftpb::Message>| messages.into_iter().map(Wire).collect();
         let mut free: Vec<Wire> = wires(ready.take_messages());
@@ -84,6 +86,10 @@ impl Core {
         let vote_unsynced = changes_vote || self.held.vote_unsynced();
         if vote_unsynced && !self.config.breaks(BrokenRule::LeadBeforeVotePersisted) {
             held.append(&mut free);
+        }
+        if !vote_unsynced || self.config.breaks(BrokenRule::AnswerBeforeTerm) {
+            let answers = |wire: &mut Wire| wire.kind() == WireKind::HeartbeatResponse;
+            free.extend(held.extract_if(.., answers));
         }
         if self.config.breaks(BrokenRule::SendBeforePersist) {
             free.append(&mut held);

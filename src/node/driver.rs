@@ -5,6 +5,7 @@
 //! to write, takes the turn (see [`super::lane`]).
 
 use super::answers::{Answers, Turn, send};
+use super::disk_watch::DiskWatch;
 use super::handle::{Inner, Refused};
 use super::input::{
     ApplyInput, BarrierReply, NodeInput, Persisted, Proposal, Stamps, Waiter, WalInput,
@@ -55,6 +56,7 @@ pub(super) struct Driver {
     pub(super) wal: Arc<Lane<WalInput>>,
     pub(super) credit: Arc<AtomicUsize>,
     pub(super) answers: Answers,
+    pub(super) disk: DiskWatch,
     pub(super) applied: u64,
     pub(super) durable: u64,
 }
@@ -95,10 +97,9 @@ impl Driver {
     pub(super) fn run(self) {
         let lane = self.inner.node.clone();
         let heartbeat_ns = self.inner.timing.heartbeat_ms * NS_PER_MS;
-        let (metrics, stats) = (self.inner.metrics.clone(), self.inner.peers.stats().clone());
         let state = Loop {
-            replication: Replication::new(metrics, stats),
-            leadership: Leadership::new(self.inner.metrics.clone(), self.inner.identity.member_id),
+            replication: Replication::new(&self.inner),
+            leadership: Leadership::new(self.inner.metrics.clone()),
             driver: self,
             next_token: 0,
             proposals: Vec::new(),
@@ -135,11 +136,7 @@ impl Turns<NodeInput> for Seated {
     }
 
     fn takes(&self, _: Taker, inputs: &[NodeInput]) -> bool {
-        let weight = |input: &NodeInput| match input {
-            NodeInput::Wires(wires) => wires.len(),
-            _ => 1,
-        };
-        inputs.iter().map(weight).sum::<usize>() <= GUEST_INPUTS_MAX
+        inputs.iter().map(NodeInput::parts).sum::<usize>() <= GUEST_INPUTS_MAX
             && !inputs.iter().any(|input| matches!(input, NodeInput::Stop))
     }
 
@@ -174,7 +171,9 @@ impl Loop {
                 self.driver.inner.metrics.late_ticks.fetch_add(1, Relaxed);
                 self.leadership.paused(now_ns - self.tick_ns);
             }
+            let late_ns = now_ns - self.tick_ns;
             self.tick_ns = now_ns + heartbeat_ns;
+            events.push(Input::OwnDisk(self.driver.disk.tick(now_ns, late_ns)));
             events.push(Input::Tick);
             self.give_up_reads();
             self.parked.sweep();
@@ -199,9 +198,9 @@ impl Loop {
         for effect in effects.drain(..) {
             self.effect(effect, now_ns, &mut turn);
         }
-        let (committed, persisted) = self.driver.core.positions();
-        self.replication.turn(self.leadership.term_led().is_some(), committed, persisted);
+        self.replication.turn(self.leadership.term_led().is_some(), self.driver.core.positions());
         self.hand_over_waiters(proposed_ns);
+        self.driver.disk.recovering(self.driver.core.disk_is_recovering());
         stop
     }
 
@@ -268,9 +267,10 @@ impl Loop {
             NodeInput::SnapshotStaged(meta) => events.push(Input::SnapshotStaged(meta)),
             NodeInput::Snapshot(wire) => events.push(Input::Wire(wire)),
             NodeInput::Installed { meta, leases } => self.installed(meta, leases, events),
-            NodeInput::Wires(wires) => {
+            NodeInput::Wires { wires, disk } => {
                 self.driver.inner.wires.fetch_sub(wires.len(), Relaxed);
                 self.replication.heard(&wires, clock::now_ns());
+                events.extend(disk.map(|(of, facts)| Input::PeerDisk { of, facts }));
                 events.extend(wires.into_iter().map(Input::Wire));
             }
             NodeInput::Unreachable(id) => events.push(Input::Unreachable(id)),
@@ -417,11 +417,13 @@ impl Loop {
             Effect::Refuse { token, why } => self.refused(token, why, turn),
             Effect::Role(change) => {
                 self.leader = change.leader;
-                self.leadership.changed(&change, turn_ns);
+                let bad_disk = self.driver.core.predecessor_had_a_bad_disk();
+                self.leadership.changed(&change, turn_ns, bad_disk);
                 if self.driver.clock.leads() != self.leadership.term_led() {
                     self.driver.clock.demote();
                 }
             }
+            Effect::Disk(event) => self.driver.disk.decided(event),
             Effect::Truncated { index, .. } => {
                 self.driver.wal.push(WalInput::Truncate { index });
             }

@@ -70,10 +70,14 @@ impl Handle {
         loop {
             let raft = self.raft();
             if raft.is_leader {
-                if op == MemberOp::Remove(own) && self.reader().members().voters() > 1 {
+                let voters = self.reader().members().voters();
+                if op == MemberOp::Remove(own) && voters > 1 {
                     // Whoever stays should lead, before it is too late to choose.
                     self.hand_over().await;
-                    if !self.raft().is_leader {
+                    // The other one of two would not even hear of the change from a leader that goes,
+                    // and could elect nobody: it has to lead first.
+                    if !self.raft().is_leader || voters == 2 {
+                        tokio::time::sleep(RETRY).await;
                         continue;
                     }
                 }

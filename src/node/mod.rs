@@ -14,6 +14,7 @@ mod apply_thread;
 mod convert;
 mod counts;
 pub mod data_dir;
+mod disk_watch;
 mod driver;
 pub mod fatal;
 mod handle;

@@ -4,6 +4,7 @@
 //! A leader sends entries before its own sync, so that followers and the own disk work at the same
 //! time. Without these two numbers nobody could tell whether they do.
 
+use super::handle::Inner;
 use crate::consensus::{NodeId, Wire, WireKind};
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::telemetry::peer_stats::{PeerNumbers, PeerStats};
@@ -31,7 +32,11 @@ pub(super) struct Replication {
 }
 
 impl Replication {
-    pub(super) fn new(metrics: Arc<NodeMetrics>, stats: Arc<PeerStats>) -> Self {
+    pub(super) fn new(node: &Inner) -> Self {
+        Self::with(node.metrics.clone(), node.peers.stats().clone())
+    }
+
+    fn with(metrics: Arc<NodeMetrics>, stats: Arc<PeerStats>) -> Self {
         Replication { metrics, stats, followers: BTreeMap::new(), committed: 0 }
     }
 
@@ -64,9 +69,9 @@ impl Replication {
         }
     }
 
-    /// A turn is over: the log is committed up to `committed`, and on the own disk up to
-    /// `persisted`.
-    pub(super) fn turn(&mut self, leads: bool, committed: u64, persisted: u64) {
+    /// A turn is over: the log is committed up to the first of these positions, and on the own disk up
+    /// to the second.
+    pub(super) fn turn(&mut self, leads: bool, (committed, persisted): (u64, u64)) {
         let gained = committed.saturating_sub(self.committed);
         if leads && gained > 0 {
             let early = committed.saturating_sub(persisted.max(self.committed));
@@ -129,7 +134,7 @@ mod tests {
     }
 
     fn replication() -> Replication {
-        Replication::new(Arc::default(), Arc::default())
+        Replication::with(Arc::default(), Arc::default())
     }
 
     /// Count and sum in ns of the times of one follower.
@@ -161,7 +166,7 @@ mod tests {
         replication.heard(&[response(2, 4, false)], 1_100);
         assert_eq!(times(&replication, 2), (2, 1_100), "the second message went again");
         replication.sent(&[append(2, 4, 1)], 2_000);
-        replication.turn(false, 4, 4);
+        replication.turn(false, (4, 4));
         replication.heard(&[response(2, 5, false)], 2_100);
         assert_eq!(times(&replication, 2).0, 2);
         for index in 0..2 * TIMED_MAX as u64 {
@@ -177,15 +182,15 @@ mod tests {
             let metrics = &replication.metrics;
             (metrics.committed_early.load(Relaxed), metrics.committed_late.load(Relaxed))
         };
-        replication.turn(false, 10, 10);
+        replication.turn(false, (10, 10));
         assert_eq!(counts(&replication), (0, 0), "a follower counts nothing");
-        replication.turn(true, 14, 12);
+        replication.turn(true, (14, 12));
         assert_eq!(counts(&replication), (2, 2));
-        replication.turn(true, 14, 14);
+        replication.turn(true, (14, 14));
         assert_eq!(counts(&replication), (2, 2), "counted once, when they were committed");
-        replication.turn(true, 20, 12);
+        replication.turn(true, (20, 12));
         assert_eq!(counts(&replication), (8, 2));
-        replication.turn(true, 21, 30);
+        replication.turn(true, (21, 30));
         assert_eq!(counts(&replication), (8, 3));
     }
 }

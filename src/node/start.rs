@@ -4,6 +4,7 @@ use super::answers::{self, AnswerLane};
 use super::apply_thread::ApplyThread;
 use super::convert;
 use super::data_dir::{DataDir, DirError, Format};
+use super::disk_watch::{self, DiskWatch};
 use super::driver::Driver;
 use super::handle::{Handle, Identity, Inner, Phase, Waiting};
 use super::hash_thread::HashThread;
@@ -23,6 +24,7 @@ use crate::consensus::{self, BootstrapMember, ConfState, Core};
 use crate::disk::{Disk, Fault};
 use crate::machine::{self, Machine, MachineOptions};
 use crate::peer::{self, Address, Local, Peers};
+use crate::telemetry::disk_health::DiskHealth;
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::telemetry::peer_stats::PeerStats;
 use crate::telemetry::{clock, raft_log};
@@ -254,6 +256,10 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     core_config.election_tick = (config.timing.election_ms / config.timing.heartbeat_ms) as usize;
     core_config.heartbeat_tick = 1;
     core_config.log_cache_entries = config.limits.catchup_entries;
+    core_config.disk_stall_ms = config.timing.disk_stall_ms;
+    // A limit that does not hold at the start does not hold later.
+    core_config.disk_p99_us = (config.gate.mode != "off")
+        .then(|| u64::try_from(config.gate.p99.as_micros()).unwrap_or(u64::MAX));
     core_config.logger = raft_log::logger();
     let (mut log, recovered) = recovered;
     let restored = convert::restored(recovered, applied, conf_state).map_err(|index| {
@@ -290,6 +296,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     let snapshots: Arc<Lane<SnapshotOut>> = Arc::default();
     // One arrives, one may wait until the disk has let go of the one before.
     let (snapshots_in, arriving) = tokio::sync::mpsc::channel(1);
+    let health = Arc::new(DiskHealth::new(disk.stats().clone()));
     let inner = Arc::new(Inner {
         node: node.clone(),
         apply: apply.clone(),
@@ -309,6 +316,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             network,
             peer_stats,
             dialer,
+            health.clone(),
         ),
         snapshots_in,
         wires: AtomicUsize::default(),
@@ -380,7 +388,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         credit: credit.clone(),
         node: node.clone(),
         apply: apply.clone(),
-        metrics,
+        metrics: metrics.clone(),
     };
     threads.start("wal", move || wal_thread.run())?;
     let snapshot_out = SnapshotOutThread {
@@ -409,6 +417,11 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         wal: wal_lane.clone(),
         credit,
         answers,
+        disk: DiskWatch {
+            health,
+            metrics,
+            pause_ns: disk_watch::pause_ns(config.timing.disk_stall_ms, config.timing.election_ms),
+        },
         applied: applied.0,
         durable: applied.0,
     };

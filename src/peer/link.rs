@@ -9,6 +9,7 @@ use crate::consensus::Wire;
 use crate::proto::peer as pb;
 use crate::proto::peer::peer_client::PeerClient;
 use crate::telemetry::clock;
+use crate::telemetry::disk_health::DiskHealth;
 use crate::telemetry::peer_stats::PeerNumbers;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub(super) struct Link {
     numbers: Arc<PeerNumbers>,
     local: Arc<dyn Local>,
     dialer: Dialer,
+    disk: Arc<DiskHealth>,
     /// Process clock plus 1 when the present connection came up; 0: there is none.
     since: AtomicU64,
     /// Of the present connection, with its URL.
@@ -58,6 +60,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Starts the task that keeps the connection.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a link, built in one place")]
     pub(super) fn start(
         runtime: &Handle,
         own: Identity,
@@ -66,6 +69,7 @@ impl Link {
         local: Arc<dyn Local>,
         numbers: Arc<PeerNumbers>,
         dialer: Dialer,
+        disk: Arc<DiskHealth>,
     ) -> Arc<Link> {
         let link = Arc::new(Link {
             own,
@@ -75,6 +79,7 @@ impl Link {
             numbers,
             local,
             dialer,
+            disk,
             since: AtomicU64::new(0),
             channel: Mutex::default(),
             runtime: runtime.clone(),
@@ -202,7 +207,7 @@ impl Link {
     async fn connection(&self, url: &str) -> Result<std::convert::Infallible, Broken> {
         let channel = self.dialer.channel(url).await;
         let channel = channel.map_err(|error| Broken::Lost(error.to_string()))?;
-        let outgoing = self.queue.open(self.hello(), self.numbers.clone());
+        let outgoing = self.queue.open(self.hello(), self.numbers.clone(), self.disk.clone());
         let mut client = PeerClient::new(channel.clone())
             .max_decoding_message_size(ANSWER_MAX_BYTES)
             .max_encoding_message_size(BATCH_MAX_BYTES);

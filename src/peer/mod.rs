@@ -11,6 +11,7 @@
 
 mod call;
 mod dial;
+mod disk;
 mod identity;
 mod join;
 mod link;
@@ -27,8 +28,9 @@ pub use join::{Found, ask};
 pub use server::Service;
 pub use snapshot::Transfer;
 
-use crate::consensus::{NodeId, Wire};
+use crate::consensus::{DiskFacts, NodeId, Wire};
 use crate::proto::peer as pb;
+use crate::telemetry::disk_health::DiskHealth;
 use crate::telemetry::peer_stats::PeerStats;
 use link::{Link, OwnUrls};
 use parking_lot::RwLock;
@@ -44,8 +46,9 @@ pub type Answering = Pin<Box<dyn Future<Output = pb::CallResponse> + Send>>;
 
 /// What the peers need of the node they belong to.
 pub trait Local: Send + Sync + 'static {
-    /// Takes in messages of a member. Returns how many were dropped for lack of room.
-    fn wires(&self, wires: Vec<Wire>) -> usize;
+    /// Takes in messages of a member, and what it says about its disk; there may be no messages.
+    /// Returns how many were dropped for lack of room.
+    fn wires(&self, from: NodeId, disk: Option<DiskFacts>, wires: Vec<Wire>) -> usize;
     /// Messages to this member were lost.
     fn unreachable(&self, id: NodeId);
     /// All members as applied here, for those who join.
@@ -101,6 +104,7 @@ struct Inner {
     next_runtime: AtomicUsize,
     stats: Arc<PeerStats>,
     dialer: Dialer,
+    disk: Arc<DiskHealth>,
     links: RwLock<BTreeMap<NodeId, Known>>,
 }
 
@@ -113,13 +117,14 @@ struct Known {
 
 impl Peers {
     /// No links yet; see [`Peers::set`]. Without `runtimes` there never will be any. `urls` is where
-    /// this member can be reached.
+    /// this member can be reached; others are told how its disk is.
     pub fn new(
         own: Identity,
         urls: Vec<String>,
         runtimes: Vec<Handle>,
         stats: Arc<PeerStats>,
         dialer: Dialer,
+        disk: Arc<DiskHealth>,
     ) -> Peers {
         Peers(Arc::new(Inner {
             own,
@@ -128,6 +133,7 @@ impl Peers {
             next_runtime: AtomicUsize::default(),
             stats,
             dialer,
+            disk,
             links: RwLock::default(),
         }))
     }
@@ -200,6 +206,7 @@ impl Peers {
             local.clone(),
             inner.stats.of(member.id),
             inner.dialer.clone(),
+            inner.disk.clone(),
         );
         links.insert(member.id, Known { link, applied });
     }

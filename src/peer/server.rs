@@ -1,5 +1,6 @@
 //! The service on the peer port.
 
+use super::disk;
 use super::identity::{FORMAT, Identity};
 use super::link::BATCH_MAX_BYTES;
 use super::snapshot::STALLED;
@@ -254,6 +255,7 @@ impl Incoming {
             // It may not have been told by the log: nobody sends to it any more.
             return Err(Status::permission_denied(removed(self.from, self.own.cluster_id)));
         }
+        let facts = disk::heard(batch.disk);
         let mut wires = Vec::with_capacity(batch.messages.len());
         for bytes in batch.messages {
             PeerNumbers::add(&self.numbers.received_bytes, bytes.len() as u64);
@@ -273,8 +275,8 @@ impl Incoming {
                 }
             }
         }
-        if !wires.is_empty() {
-            let dropped = self.local.wires(wires);
+        if !wires.is_empty() || facts.is_some() {
+            let dropped = self.local.wires(self.from, facts, wires);
             PeerNumbers::add(&self.numbers.received_failures, dropped as u64);
         }
         Ok(())

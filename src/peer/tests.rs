@@ -3,9 +3,11 @@
 use super::identity::Identity;
 use super::queue::Queue;
 use super::{Address, Answering, Arriving, Dialer, Local, Peers, Service};
-use crate::consensus::{NodeId, Wire, WireKind};
+use crate::consensus::{DiskFacts, NodeId, Wire, WireKind};
 use crate::edge;
 use crate::proto::peer as pb;
+use crate::telemetry::disk_health::DiskHealth;
+use crate::telemetry::io::IoStats;
 use crate::telemetry::peer_stats::{PeerNumbers, PeerStats};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -55,9 +57,14 @@ fn append(from: u64, to: u64, bytes: usize) -> Wire {
     Wire::decode(raw.encode_to_vec().into()).expect("an append")
 }
 
+fn healthy() -> Arc<DiskHealth> {
+    Arc::new(DiskHealth::new(Arc::new(IoStats::new())))
+}
+
 /// A node that remembers what it was told.
 struct Told {
     wires: Mutex<Vec<Wire>>,
+    disks: Mutex<Vec<(NodeId, DiskFacts)>>,
     unreachable: Mutex<Vec<NodeId>>,
     removed: Mutex<Vec<NodeId>>,
     we_are_removed: watch::Sender<bool>,
@@ -69,6 +76,7 @@ impl Default for Told {
     fn default() -> Self {
         Told {
             wires: Mutex::default(),
+            disks: Mutex::default(),
             unreachable: Mutex::default(),
             removed: Mutex::default(),
             we_are_removed: watch::channel(false).0,
@@ -79,8 +87,9 @@ impl Default for Told {
 }
 
 impl Local for Told {
-    fn wires(&self, wires: Vec<Wire>) -> usize {
+    fn wires(&self, from: NodeId, disk: Option<DiskFacts>, wires: Vec<Wire>) -> usize {
         let count = wires.len();
+        self.disks.lock().extend(disk.map(|facts| (from, facts)));
         self.wires.lock().extend(wires);
         self.arrived.send_modify(|arrived| *arrived += count);
         0
@@ -148,6 +157,7 @@ fn serve(cluster_id: u64) -> Served {
         Vec::new(),
         Arc::new(PeerStats::default()),
         Dialer::default(),
+        healthy(),
     );
     let service = Service::default();
     edge.serve(vec![bound], |_, _| edge::Routes {
@@ -167,6 +177,7 @@ fn member_one(served: &Served) -> (Peers, Arc<Told>) {
         served.edge.runtimes().to_vec(),
         Arc::new(PeerStats::default()),
         Dialer::default(),
+        healthy(),
     );
     let local: Arc<dyn Local> = told.clone();
     peers.set(&[Address { id: 2, urls: vec![served.url.clone()] }], |_| false, &local);
@@ -195,6 +206,9 @@ async fn messages_arrive_in_order_and_the_round_trip_is_measured() {
         .await
         .expect("in time")
         .expect("n");
+    let disks = served.told.disks.lock().clone();
+    let quiet = disks.iter().all(|(from, facts)| (*from, facts.in_flight_ms) == (1, 0));
+    assert!(quiet && !disks.is_empty(), "every batch says how the disk is: {disks:?}");
     let terms: Vec<u64> = served.told.wires.lock().iter().map(Wire::term).collect();
     assert_eq!(terms, (1..=500).collect::<Vec<u64>>());
     let numbers = peers.stats().of(2);
@@ -268,7 +282,7 @@ async fn a_full_queue_drops_entries_and_lets_heartbeats_overtake() {
     assert_eq!(queue.offer(vec![heartbeat(1, 2, 1)]), 1, "no connection");
     let numbers = Arc::new(PeerNumbers::default());
     let hello = Identity { cluster_id: 9, member_id: 1 }.to(2, Vec::new());
-    let mut first = queue.open(hello.clone(), numbers.clone());
+    let mut first = queue.open(hello.clone(), numbers.clone(), healthy());
     assert!(first.next().await.expect("hello").identity.is_some());
     let mut dropped = 0;
     for _ in 0..12 {
@@ -285,7 +299,7 @@ async fn a_full_queue_drops_entries_and_lets_heartbeats_overtake() {
     assert_eq!(kinds, [WireKind::Heartbeat, WireKind::Append]);
     // A new connection: the stream of the old one must not take its messages.
     assert_eq!(queue.close(), 6);
-    let mut second = queue.open(hello, numbers);
+    let mut second = queue.open(hello, numbers, healthy());
     queue.offer(vec![small]);
     assert!(first.next().await.is_none());
     assert!(second.next().await.expect("hello").identity.is_some());

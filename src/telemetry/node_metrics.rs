@@ -6,7 +6,7 @@
 use super::doubling::Doubling;
 use super::histogram::LatencyHistogram;
 use super::pending::PendingAges;
-use super::stage::{LeaderCause, Outcome, Stage};
+use super::stage::{LeaderCause, Outcome, Stage, StepDown};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +41,10 @@ pub struct NodeMetrics {
     pub leader_changes_seen: AtomicU64,
     /// Leaderships that this member won, by cause.
     pub leader_changes: [AtomicU64; LeaderCause::ALL.len()],
+    /// Leaders with a hung disk, by what became of it.
+    pub disk_step_downs: [AtomicU64; StepDown::ALL.len()],
+    /// 1 while the disk of this member hung lately and has not made enough good syncs since.
+    pub disk_recovering: AtomicU64,
     /// Stretches of time without a leader.
     pub leaderless: LatencyHistogram,
     /// Start of the present time without a leader in ns of the process clock plus 1; 0 = has one.
@@ -114,11 +118,6 @@ impl NodeMetrics {
     /// Counts an outcome.
     pub fn outcome(&self, outcome: Outcome) {
         self.outcomes[outcome as usize].fetch_add(1, Relaxed);
-    }
-
-    /// Leaderships won so far.
-    pub fn leader_changes_won(&self) -> u64 {
-        self.leader_changes.iter().map(|count| count.load(Relaxed)).sum()
     }
 
     /// Counts a leadership won.

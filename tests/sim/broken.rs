@@ -65,12 +65,15 @@ pub enum Broken {
 /// The mistakes of the whole simulation: a seed that notices it (tried first, so that a plain run
 /// is short), and the number of seeds from zero on within which one must. Rules of the core are
 /// broken in `cores` as well.
-pub const BUDGETS: [(Broken, u64, u64); 26] = [
+pub const BUDGETS: [(Broken, u64, u64); 29] = [
     (Broken::Core(BrokenRule::SendBeforePersist), 0, 10),
     (Broken::Core(BrokenRule::LeadBeforeVotePersisted), 24, 200),
     (Broken::Core(BrokenRule::KeepOldHardState), 0, 50),
     (Broken::Core(BrokenRule::TruncateToApplied), 57, 100),
-    (Broken::Core(BrokenRule::RemovedLeaderStays), 1, 50),
+    (Broken::Core(BrokenRule::RemovedLeaderStays), 1, 400),
+    (Broken::Core(BrokenRule::AnswerBeforeTerm), 0, 50),
+    (Broken::Core(BrokenRule::StepDownAnyway), 11, 100),
+    (Broken::Core(BrokenRule::StalledCampaigns), 31, 100),
     (Broken::TrustTail, 152, 400),
     (Broken::AckBeforeSync, 0, 10),
     (Broken::SkipSync, 0, 20),

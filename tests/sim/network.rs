@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use assay::consensus::{Wire, WireKind};
+use assay::consensus::{DiskFacts, Wire, WireKind};
 use assay::disk::SimRng;
 use bytes::Bytes;
 
@@ -13,19 +13,12 @@ use super::snapshot::Rows;
 /// What travels.
 #[derive(Clone, Debug)]
 pub enum Packet {
-    Message(Bytes),
+    /// A message, and what its sender says about its disk.
+    Message(Bytes, Option<DiskFacts>),
     /// The message of a snapshot with its rows, and the life of the sender that waits.
-    Snapshot {
-        wire: Bytes,
-        rows: Arc<Rows>,
-        life: u64,
-    },
+    Snapshot { wire: Bytes, rows: Arc<Rows>, life: u64 },
     /// Outcome of a snapshot, for the life of the member that sent it.
-    Outcome {
-        peer: u64,
-        ok: bool,
-        life: u64,
-    },
+    Outcome { peer: u64, ok: bool, life: u64 },
 }
 
 /// What became of a packet that was handed to the network.

@@ -6,6 +6,7 @@
 //!                                                └─────► hub ──► streams
 //! ```
 
+mod disk;
 mod install;
 mod start;
 
@@ -32,6 +33,7 @@ use super::snapshot::Rows;
 use super::watchers::Queues;
 use super::{answers, convert};
 
+pub use disk::NodeDisk;
 pub use start::{Birth, WAL_DIR, member_json};
 
 /// Why a process ended.
@@ -94,6 +96,7 @@ pub struct Node {
     wal: wal::Wal,
     pub wal_jobs: Vec<WalJob>,
     pub wal_busy: bool,
+    pub disk: NodeDisk,
     pub durable: Durable,
     installing: Option<SnapshotMeta>,
     pub machine: Machine,
@@ -131,7 +134,7 @@ pub struct Node {
     pub queued: BTreeSet<&'static str>,
     /// Revision of the last local read: it never goes back in one life.
     pub last_read: i64,
-    disk: SimDisk,
+    files: SimDisk,
     plan: Arc<Plan>,
 }
 
@@ -371,6 +374,6 @@ impl Node {
     }
 
     fn dyn_disk(&self) -> Arc<dyn Disk> {
-        Arc::new(self.disk.clone())
+        Arc::new(self.files.clone())
     }
 }

@@ -5,6 +5,7 @@
 
 mod admin;
 mod clients;
+mod disks;
 mod faults;
 mod finish;
 mod lives;
@@ -28,6 +29,7 @@ use super::oracle::Oracle;
 use super::plan::{Fault, MS, Plan, RATE_PERMILLE};
 use super::watchers::Watcher;
 use clients::{Client, Reading};
+pub use disks::{Outcome, Stall};
 use lives::{Armed, replace_log};
 
 /// Clients go on for this many election timeouts after the faults have stopped: within the first
@@ -128,6 +130,8 @@ pub struct Report {
     pub events_seen: u64,
     pub compacted_watches: u64,
     pub expired: u64,
+    pub hand_overs: u64,
+    pub all_slow: u64,
     pub lease_promises: u64,
     pub states_compared: u64,
     pub histories: u64,
@@ -158,6 +162,8 @@ impl Report {
             (&mut self.events_seen, other.events_seen),
             (&mut self.compacted_watches, other.compacted_watches),
             (&mut self.expired, other.expired),
+            (&mut self.hand_overs, other.hand_overs),
+            (&mut self.all_slow, other.all_slow),
             (&mut self.lease_promises, other.lease_promises),
             (&mut self.states_compared, other.states_compared),
             (&mut self.histories, other.histories),

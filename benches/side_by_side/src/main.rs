@@ -21,7 +21,7 @@ mod workloads;
 
 use clap::{Parser, ValueEnum};
 use cluster::figures::CLUSTER;
-use environment::{Disk, Environment};
+use environment::{Disk, Environment, wake_up_us};
 use error::{During, Error, Result};
 use report::{Report, SINGLE};
 use serde_json::json;
@@ -267,6 +267,9 @@ impl Suite<'_> {
         }
         for round in 0..rounds {
             eprintln!("round {} of {rounds}", round + 1);
+            if puts {
+                self.report.add("wake_up", Kind::Nothing, wake_up_us()?);
+            }
             let nothing =
                 if puts { self.with(Kind::Nothing, |bench| bench.measure_nothing())? } else { 0.0 };
             for kind in options.servers(round) {
@@ -362,7 +365,11 @@ impl Suite<'_> {
         for round in 0..rounds {
             eprintln!("many keys, round {} of {rounds}", round + 1);
             for kind in self.options.servers(round) {
-                self.with(kind, |bench| bench.measure_many())?;
+                let nothing = Server::start(Kind::Nothing, self.programs, &self.options.dir)?;
+                self.with(kind, |bench| {
+                    bench.measure_many()?;
+                    bench.measure_listing(nothing.address)
+                })?;
             }
         }
         Ok(())

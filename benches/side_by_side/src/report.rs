@@ -38,6 +38,7 @@ pub(crate) const SINGLE: &[Figure] = &[
     ("put_1_fsync_p50", "  the node's fdatasync p50", "us", Any),
     ("put_1_fsync_mean", "  the node's fdatasync mean", "us", Any),
     ("put_1_overhead", "  p50 - fdatasync p50 - do-nothing p50", "us", AtMost(40.0)),
+    ("wake_up", "  waking a sleeping thread here, p50", "us", Any),
     ("put_1_cpu", "  server CPU per put", "us", Any),
     ("put_1_client", "  client CPU per put", "us", Any),
     ("put_64_rate", "puts, 64 in flight", "/s", RatioAtLeast(1.4)),
@@ -92,6 +93,8 @@ pub(crate) const SINGLE: &[Figure] = &[
     ("list_p99_alone", "puts at a fixed rate over many keys, p99", "us", Any),
     ("list_p99_beside", "  beside a client that lists all keys", "us", Any),
     ("list_factor", "  factor", "", AtMost(1.5)),
+    ("list_floor", "  calls of a do-nothing server beside it, p99", "us", Any),
+    ("list_late_p99", "  generator late p99 beside it", "us", Any),
     ("list_keys", "  keys listed", "/s", Any),
 ];
 

@@ -9,6 +9,7 @@ use crate::report::Report;
 use crate::scrape::Fsyncs;
 use crate::server::{Kind, Server};
 use crate::watchers::Watchers;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -318,46 +319,46 @@ impl Bench<'_> {
             killed.as_secs_f64() * 1e3,
             clean.as_secs_f64() * 1e3,
         );
-        self.measure_listing()
+        Ok(())
     }
 
-    /// What a client that lists everything in a loop does to the latency of puts.
-    fn measure_listing(&mut self) -> Result<()> {
+    /// What a client that lists everything in a loop does to the latency of puts; `nothing` is a
+    /// do-nothing server: what the same client does to calls that end there is not this server's.
+    pub(crate) fn measure_listing(&mut self, nothing: SocketAddr) -> Result<()> {
         let (address, span, many) = (self.server.address, self.sizes.span, self.sizes.many);
         let mut next = puts(self.sizes.keys);
         let alone = open_loop::run(address, LIST_RATE, span, None, &mut next)?;
         let (stop, listed) = (AtomicBool::new(false), AtomicU64::new(0));
-        let beside = std::thread::scope(|scope| {
+        let (beside, rate, floor) = std::thread::scope(|scope| {
             let lister = scope.spawn(|| list(address, many, &stop, &listed));
             let start = Instant::now();
             let beside = open_loop::run(address, LIST_RATE, span, None, &mut next);
             let rate = listed.load(Relaxed) as f64 / start.elapsed().as_secs_f64();
+            let floor = open_loop::run(nothing, LIST_RATE, span, &mut next);
             stop.store(true, Relaxed);
             lister.join().map_err(|_| Error::Answer("the lister panicked".into()))??;
-            Ok::<_, Error>((beside?, rate))
+            Ok::<_, Error>((beside?, rate, floor?))
         })?;
-        let (before, after) =
-            (quantile_us(&alone.latency, 0.99), quantile_us(&beside.0.latency, 0.99));
+        let [before, after, floor, late] =
+            [&alone.latency, &beside.latency, &floor.latency, &beside.late]
+                .map(|found| quantile_us(found, 0.99));
         self.add("list_p99_alone", before);
         self.add("list_p99_beside", after);
         self.add("list_factor", after / before);
-        self.add("list_keys", beside.1);
+        self.add("list_floor", floor);
+        self.add("list_late_p99", late);
+        self.add("list_keys", rate);
         eprintln!(
-            "  {:<7} list         put p99 {before:.0} us alone, {after:.0} us beside {:.0} keys/s",
+            "  {:<7} list         put p99 {before:.0} us alone, {after:.0} us beside {rate:.0} \
+             keys/s (do-nothing {floor:.0} us, sent late p99 {late:.0} us)",
             self.server.kind.name(),
-            beside.1
         );
         Ok(())
     }
 }
 
 /// Lists all of the many keys, page by page, again and again.
-fn list(
-    address: std::net::SocketAddr,
-    many: u64,
-    stop: &AtomicBool,
-    listed: &AtomicU64,
-) -> Result<()> {
+fn list(address: SocketAddr, many: u64, stop: &AtomicBool, listed: &AtomicU64) -> Result<()> {
     let runtime = closed_loop::runtime()?;
     let end = end_of(MANY);
     loop {

@@ -49,6 +49,10 @@ families! {
 
     LEADER_CHANGES Counter, Count, "assay_leader_changes_total" ["cause"]
         "Leaderships that this member won, by cause.";
+    DISK_STEP_DOWNS Counter, Count, "assay_disk_step_downs_total" ["outcome"]
+        "Times that this leader found its disk hung or slow, by what it did: handed_over, failed (the next one did not take over), kept.";
+    DISK_RECOVERING Gauge, Flag, "assay_disk_recovering" []
+        "Whether this member's disk hung lately, so that it lets others stand for election first.";
     LEADERLESS Gauge, Seconds, "assay_leaderless_seconds" []
         "Length of the present time without a leader, 0 if there is one.";
     LEADERLESS_ENDED Histogram(DISK_EDGES), Seconds, "assay_leaderless_duration_seconds" []

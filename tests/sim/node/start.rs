@@ -20,7 +20,7 @@ use super::super::oracle::Oracle;
 use super::super::plan::Plan;
 use super::super::snapshot;
 use super::super::watchers::Queues;
-use super::{Durable, End, Node, fault};
+use super::{Durable, End, Node, NodeDisk, fault};
 
 const CLUSTER: u64 = 77;
 pub const WAL_DIR: &str = "/data/member/wal";
@@ -110,6 +110,7 @@ impl Node {
         config.seed = boot;
         config.boot = boot;
         config.log_cache_entries = plan.log_cache_entries;
+        config.disk_stall_ms = plan.disk_stall_ms();
         if let Broken::Core(rule) = plan.broken {
             config.broken = Some(rule);
         }
@@ -133,6 +134,7 @@ impl Node {
             wal,
             wal_jobs: Vec::new(),
             wal_busy: false,
+            disk: NodeDisk::default(),
             durable,
             installing: None,
             machine,
@@ -161,7 +163,7 @@ impl Node {
             member,
             removed: false,
             queued: BTreeSet::new(),
-            disk: disk.clone(),
+            files: disk.clone(),
             plan: Arc::clone(plan),
         })
     }
