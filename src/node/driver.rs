@@ -13,6 +13,7 @@ use super::input::{
 use super::lane::{Lane, Taker, Turns};
 use super::leadership::Leadership;
 use super::parked::Parked;
+use super::replication::Replication;
 use super::snapshot_out::SnapshotOut;
 use super::wal_thread::weight;
 use crate::consensus::{
@@ -64,6 +65,7 @@ pub(super) struct Driver {
 struct Loop {
     driver: Driver,
     leadership: Leadership,
+    replication: Replication,
     next_token: u64,
     /// Commands of this turn, by rising token.
     proposals: Vec<(Token, Option<Proposal>)>,
@@ -79,6 +81,8 @@ struct Loop {
     persisted: u64,
     /// Something was put into the lane of the apply thread that it is not woken for yet.
     apply_waits: bool,
+    /// The same of the WAL thread.
+    wal_waits: bool,
     /// While a snapshot is being installed: the batch that belongs behind it.
     behind_snapshot: Option<Option<Batch>>,
     /// Commands that wait for a leader.
@@ -94,6 +98,7 @@ impl Driver {
         let lane = self.inner.node.clone();
         let heartbeat_ns = self.inner.timing.heartbeat_ms * NS_PER_MS;
         let state = Loop {
+            replication: Replication::new(&self.inner),
             leadership: Leadership::new(self.inner.metrics.clone()),
             driver: self,
             next_token: 0,
@@ -104,6 +109,7 @@ impl Driver {
             stamps: VecDeque::new(),
             persisted: 0,
             apply_waits: false,
+            wal_waits: false,
             behind_snapshot: None,
             parked: Parked::default(),
             leader: 0,
@@ -130,7 +136,7 @@ impl Turns<NodeInput> for Seated {
     }
 
     fn takes(&self, _: Taker, inputs: &[NodeInput]) -> bool {
-        inputs.len() <= GUEST_INPUTS_MAX
+        inputs.iter().map(NodeInput::parts).sum::<usize>() <= GUEST_INPUTS_MAX
             && !inputs.iter().any(|input| matches!(input, NodeInput::Stop))
     }
 
@@ -171,6 +177,9 @@ impl Loop {
             events.push(Input::Tick);
             self.give_up_reads();
             self.parked.sweep();
+            if std::mem::take(&mut self.wal_waits) {
+                self.driver.wal.wake();
+            }
         }
         if self.leader != 0 {
             for proposal in self.parked.take() {
@@ -189,6 +198,7 @@ impl Loop {
         for effect in effects.drain(..) {
             self.effect(effect, now_ns, &mut turn);
         }
+        self.replication.turn(self.leadership.term_led().is_some(), self.driver.core.positions());
         self.hand_over_waiters(proposed_ns);
         self.driver.disk.recovering(self.driver.core.disk_is_recovering());
         stop
@@ -259,6 +269,7 @@ impl Loop {
             NodeInput::Installed { meta, leases } => self.installed(meta, leases, events),
             NodeInput::Wires { wires, disk } => {
                 self.driver.inner.wires.fetch_sub(wires.len(), Relaxed);
+                self.replication.heard(&wires, clock::now_ns());
                 events.extend(disk.map(|(of, facts)| Input::PeerDisk { of, facts }));
                 events.extend(wires.into_iter().map(Input::Wire));
             }
@@ -436,7 +447,13 @@ impl Loop {
         let last = batch.entries.last().map_or(0, |entry| entry.index);
         self.in_flight.push_back((batch.number, last));
         self.driver.credit.fetch_add(weight(&batch), Relaxed);
-        self.driver.wal.push(WalInput::Persist(batch));
+        let (wal, urgent) = (&self.driver.wal, batch.sync || last > 0);
+        wal.push_quietly(WalInput::Persist(batch));
+        match urgent {
+            true => wal.wake(),
+            // A commit index that moved alone goes with what comes next, or with the next tick.
+            false => self.wal_waits = true,
+        }
     }
 
     /// Messages leave; the one that announces a snapshot goes with its rows.
@@ -448,6 +465,7 @@ impl Loop {
                 _ => others.push(wire),
             }
         }
+        self.replication.sent(&others, clock::now_ns());
         self.driver.inner.peers.send(others);
     }
 

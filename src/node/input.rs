@@ -93,6 +93,16 @@ pub(super) enum NodeInput {
     Stop,
 }
 
+impl NodeInput {
+    /// How many things it tells.
+    pub(super) fn parts(&self) -> usize {
+        match self {
+            NodeInput::Wires { wires, .. } => wires.len().max(1),
+            _ => 1,
+        }
+    }
+}
+
 /// Report of the WAL thread for one group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Persisted {

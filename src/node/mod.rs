@@ -34,6 +34,7 @@ mod parked;
 mod progress;
 mod ready;
 mod remote;
+mod replication;
 mod snapshot_in;
 mod snapshot_out;
 mod space;

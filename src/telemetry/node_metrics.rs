@@ -63,6 +63,10 @@ pub struct NodeMetrics {
     pub wal_groups: AtomicU64,
     /// Entries written in all groups.
     pub wal_group_entries: AtomicU64,
+    /// Entries that were committed while this member led and its own disk did not have them.
+    pub committed_early: AtomicU64,
+    /// Entries that were committed while this member led and its own disk had them.
+    pub committed_late: AtomicU64,
     /// Bytes of committed rows that the store has not made durable.
     pub store_pending_bytes: AtomicU64,
     /// Time of applying one command, by command and success.

@@ -83,6 +83,10 @@ families! {
         "Whether the store gave back something else at the start than what was written to it.";
     DIVERGENCE_ALL_EQUAL Gauge, UnixTime, "assay_divergence_all_equal_timestamp_seconds" []
         "When this leader last found all members equal; 0 if it never did.";
+    LEADER_COMMITTED Counter, Count, "assay_raft_leader_committed_entries_total" ["own_sync"]
+        "Entries committed while this member led, by whether its own sync of them was done.";
+    PEER_APPEND Histogram(DISK_EDGES), Seconds, "assay_peer_append_duration_seconds" ["To"]
+        "Time from sending entries to this member until it said that its disk holds them.";
 
     WAL_GROUPS Counter, Count, "assay_wal_groups_total" []
         "Groups of entries written to the log with one sync.";
