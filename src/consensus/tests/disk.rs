@@ -428,6 +428,17 @@ fn a_slow_leader_gives_way_to_a_much_faster_member_only() {
 }
 
 #[test]
+fn a_slow_leader_that_nobody_relieves_waits_before_it_asks_again() {
+    let mut disks = Disks::new(3);
+    disks.group.lose = |w| w.kind() == WireKind::TimeoutNow;
+    disks.p99_us = BTreeMap::from([(1, 30_000), (2, 1_000), (3, 1_000)]);
+    disks.ticks(80);
+    assert_eq!((disks.leader(), disks.hand_overs()), (Some(1), 1), "{:?}", disks.events());
+    disks.ticks(60);
+    assert_eq!(disks.hand_overs(), 2);
+}
+
+#[test]
 fn it_can_be_turned_off() {
     let mut disks = Disks::configured(3, |config| config.disk_stall_ms = None);
     disks.p99_us = BTreeMap::from([(1, 30_000), (2, 1_000), (3, 1_000)]);
