@@ -12,6 +12,7 @@ use super::input::{
 };
 use super::lane::{Lane, Taker, Turns};
 use super::leadership::Leadership;
+use super::leases::checkpoint;
 use super::parked::Parked;
 use super::replication::Replication;
 use super::snapshot_out::SnapshotOut;
@@ -23,8 +24,7 @@ use crate::lease;
 use crate::machine::LeaseChange;
 use crate::proto::etcdserverpb::alarm_request::AlarmAction;
 use crate::proto::etcdserverpb::{
-    AlarmRequest, AlarmType, InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest,
-    LeaseRevokeRequest, RequestHeader,
+    AlarmRequest, AlarmType, InternalRaftRequest, LeaseRevokeRequest, RequestHeader,
 };
 use crate::telemetry::clock;
 use crate::telemetry::stage::{Outcome, Stage};
@@ -582,15 +582,6 @@ impl Loop {
         let entries = ApplyInput::Entries { entries, handed_ns, stamps };
         self.driver.inner.apply.push_quietly(entries);
         self.apply_waits = true;
-    }
-}
-
-fn checkpoint(leases: Vec<(i64, i64)>) -> InternalRaftRequest {
-    let checkpoints =
-        leases.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl });
-    InternalRaftRequest {
-        lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints: checkpoints.collect() }),
-        ..InternalRaftRequest::default()
     }
 }
 

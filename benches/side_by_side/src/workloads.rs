@@ -334,7 +334,7 @@ impl Bench<'_> {
             let start = Instant::now();
             let beside = open_loop::run(address, LIST_RATE, span, None, &mut next);
             let rate = listed.load(Relaxed) as f64 / start.elapsed().as_secs_f64();
-            let floor = open_loop::run(nothing, LIST_RATE, span, &mut next);
+            let floor = open_loop::run(nothing, LIST_RATE, span, None, &mut next);
             stop.store(true, Relaxed);
             lister.join().map_err(|_| Error::Answer("the lister panicked".into()))??;
             Ok::<_, Error>((beside?, rate, floor?))
