@@ -10,6 +10,7 @@ mod disks;
 mod memory_fs;
 mod runs;
 mod starts;
+mod steady;
 
 use clap::Parser;
 use disks::{Disk, Kind};
@@ -28,6 +29,8 @@ enum Command {
     Syncs(Arguments),
     /// What the disk gate adds to a start
     Starts(starts::Arguments),
+    /// What both say about a disk whose syncs all take the same time
+    Steady(steady::Arguments),
 }
 
 /// Which disks, how long, how hard.
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
     let met = match Command::parse() {
         Command::Syncs(arguments) => run(&arguments),
         Command::Starts(arguments) => starts::run(&arguments),
+        Command::Steady(arguments) => steady::run(&arguments),
     };
     match met {
         Ok(true) => {

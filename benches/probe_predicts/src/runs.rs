@@ -13,7 +13,7 @@ const MIX: &str = "mix.json";
 /// The programs beside this one.
 pub(crate) struct Programs {
     side_by_side: PathBuf,
-    bench_disk: PathBuf,
+    pub(crate) bench_disk: PathBuf,
 }
 
 impl Programs {

@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 }
 
 /// One start.
-struct Start {
+pub(crate) struct Start {
     /// From the start of the process to "ready".
     ready: Duration,
     /// The gate's own phase.
@@ -86,7 +86,7 @@ impl std::fmt::Display for Start {
     }
 }
 
-fn assay() -> Result<PathBuf, Failure> {
+pub(crate) fn assay() -> Result<PathBuf, Failure> {
     let beside = || std::env::current_exe().ok().map(|own| own.with_file_name("assay"));
     let path = std::env::var_os("ASSAY_BIN").map(PathBuf::from).or_else(beside).unwrap_or_default();
     if path.is_file() {
@@ -96,14 +96,18 @@ fn assay() -> Result<PathBuf, Failure> {
     Err(Failure::Program { name: "assay".into(), message })
 }
 
-/// Starts a node, waits until it is ready, and ends it.
 fn start(program: &Path, home: &Path, gate: &str) -> Result<Start, Failure> {
+    under(Command::new(program), home, gate)
+}
+
+/// Starts a node by a command to which its flags are added, waits until it is ready, and ends it.
+pub(crate) fn under(mut command: Command, home: &Path, gate: &str) -> Result<Start, Failure> {
     let [client, peer, metrics] = [free()?, free()?, free()?];
     let url = |address: SocketAddr| format!("http://{address}");
     let log = fs::File::create(home.join("log")).map_err(Failure::io("make a log"))?;
     let again = log.try_clone().map_err(Failure::io("make a log"))?;
     let began = Instant::now();
-    let child = Command::new(program)
+    let child = command
         .arg("--data-dir")
         .arg(home.join("data"))
         .args(["--listen-client-urls", &url(client), "--advertise-client-urls", &url(client)])
