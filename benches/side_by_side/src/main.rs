@@ -13,6 +13,7 @@ mod http2;
 mod messages;
 mod nothing;
 mod open_loop;
+mod recording;
 mod report;
 mod scrape;
 mod server;
@@ -118,6 +119,10 @@ struct Options {
     /// Also writes all figures of all rounds to this file.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Also saves what Assay recorded of its own syncs in the last measurement of puts, for
+    /// `bench-disk run --mix`.
+    #[arg(long, value_name = "FILE")]
+    mix: Option<PathBuf>,
     /// Serves constant answers on this address (used by the program itself).
     #[arg(long, hide = true)]
     serve_nothing: Option<SocketAddr>,
@@ -275,7 +280,7 @@ impl Suite<'_> {
             for kind in options.servers(round) {
                 self.with(kind, |bench| {
                     if puts {
-                        bench.measure_puts(&options.in_flight, nothing)?;
+                        bench.measure_puts(&options.in_flight, nothing, options.mix.as_deref())?;
                     }
                     if gets || ranges {
                         bench.fill()?;
@@ -354,7 +359,9 @@ impl Suite<'_> {
             eprintln!("etcd's highest rate");
             match self.options.cluster {
                 true => self.cluster(Kind::Etcd)?.measure_puts(&[64, 1_024])?,
-                false => self.with(Kind::Etcd, |bench| bench.measure_puts(&[64, 1_024], 0.0))?,
+                false => {
+                    self.with(Kind::Etcd, |bench| bench.measure_puts(&[64, 1_024], 0.0, None))?
+                }
             }
         }
         let found = ids.map(|id| self.report.median(id, Kind::Etcd).unwrap_or(0.0));

@@ -5,11 +5,13 @@ use crate::connection::{Method, call};
 use crate::error::{Error, Result};
 use crate::messages::{end_of, key, put, range, txn_of_puts};
 use crate::open_loop;
+use crate::recording::{self, Recording};
 use crate::report::Report;
 use crate::scrape::Fsyncs;
 use crate::server::{Kind, Server};
 use crate::watchers::Watchers;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -178,22 +180,40 @@ impl Bench<'_> {
         self.report.add_outcome(prefix, self.server.kind, outcome);
     }
 
-    /// Puts at these numbers in flight; `nothing_p50` is the floor of this round.
-    pub(crate) fn measure_puts(&mut self, in_flight: &[usize], nothing_p50: f64) -> Result<()> {
+    /// Puts at these numbers in flight; `nothing_p50` is the floor of this round. The node's own
+    /// recording of the last of them goes to `mix`.
+    pub(crate) fn measure_puts(
+        &mut self,
+        in_flight: &[usize],
+        nothing_p50: f64,
+        mix: Option<&Path>,
+    ) -> Result<()> {
+        let mix = mix.filter(|_| self.server.kind == Kind::Assay);
         for &in_flight in in_flight {
             let before = Fsyncs::of(self.server.metrics)?;
+            let recorded = mix.map(|_| Recording::of(self.server.address)).transpose()?;
             let outcome = self.closed(Method::Put, in_flight, 1, puts(self.sizes.keys))?;
             let fsyncs = Fsyncs::of(self.server.metrics)?.since(&before);
+            if let (Some(path), Some(recorded)) = (mix, recorded) {
+                let added = Recording::of(self.server.address)?.since(&recorded);
+                recording::save(&added, path)?;
+            }
             self.add_outcome(&format!("put_{in_flight}"), &outcome);
             let per_fsync = outcome.all_calls as f64 / fsyncs.count().max(1.0);
             self.add(&format!("put_{in_flight}_per_fsync"), per_fsync);
             self.add(&format!("put_{in_flight}_fsync_mean"), fsyncs.mean_us());
+            if fsyncs.is_native() {
+                self.add(&format!("put_{in_flight}_fsync_p50"), fsyncs.quantile_us(0.5));
+                self.add(&format!("put_{in_flight}_fsync_p99"), fsyncs.quantile_us(0.99));
+            }
             if in_flight == 1 && self.server.kind == Kind::Assay {
                 if !fsyncs.is_native() {
                     eprintln!("  no native histogram: the median fdatasync is interpolated");
                 }
                 let fsync_p50 = fsyncs.quantile_us(0.5);
-                self.add("put_1_fsync_p50", fsync_p50);
+                if !fsyncs.is_native() {
+                    self.add("put_1_fsync_p50", fsync_p50);
+                }
                 let p50 = quantile_us(&outcome.latency, 0.5);
                 self.add("put_1_overhead", p50 - nothing_p50 - fsync_p50);
             }
