@@ -39,8 +39,9 @@ pub async fn publish(handle: &Handle, config: &Config) -> Result<(), Refused> {
             ..InternalRaftRequest::default()
         };
         match handle.propose(request).await {
-            // The others may not be there yet; a member waits for them as long as it takes.
-            Err(Refused::NoLeader | Refused::Dropped) => {
+            // The others may not be there yet, or so much has to be caught up with that writes are
+            // refused; a member waits as long as it takes.
+            Err(Refused::NoLeader | Refused::Dropped | Refused::TooManyRequests) => {
                 tokio::time::sleep(ELECTION_POLL).await;
             }
             Err(why) if why.is_timeout() => {}
