@@ -7,6 +7,7 @@ pub mod proto;
 
 pub mod config;
 pub mod consensus;
+pub mod divergence;
 pub mod framing;
 pub mod lease;
 pub mod mvcc;

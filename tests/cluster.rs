@@ -5,6 +5,8 @@ mod common;
 
 #[path = "cluster/basics.rs"]
 mod basics;
+#[path = "cluster/divergence.rs"]
+mod divergence;
 #[path = "cluster/errors.rs"]
 mod errors;
 #[path = "cluster/faults.rs"]

@@ -121,6 +121,7 @@ mod tests {
             },
             histogram: Vec::new(),
             elapsed_ns: 1,
+            end: None,
             bytes: 1,
             syncs: 1,
             flushes: None,

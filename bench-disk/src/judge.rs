@@ -53,9 +53,50 @@ impl Outcome {
     }
 }
 
+/// What ended a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// All samples that were planned.
+    #[default]
+    Samples,
+    /// The longest duration.
+    TimeBox,
+    /// The most bytes that may be written.
+    Bytes,
+    /// The disk's own writes that were planned.
+    DeviceWrites,
+    /// Enough samples without any above the limit.
+    CleanPass,
+    /// A FAIL was proven early.
+    Proven,
+    /// Syncs that decide by themselves.
+    Stalls,
+    /// A sync that did not return.
+    Hung,
+}
+
+impl End {
+    /// For people, after "ended by".
+    pub fn words(self) -> &'static str {
+        match self {
+            End::Samples => "its number of samples",
+            End::TimeBox => "its longest duration",
+            End::Bytes => "its limit of bytes",
+            End::DeviceWrites => "its number of device writes",
+            End::CleanPass => "enough samples without a slow one",
+            End::Proven => "an early proof",
+            End::Stalls => "a stall",
+            End::Hung => "a sync that hangs",
+        }
+    }
+}
+
 /// Raw result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
+    /// What ended it.
+    pub end: End,
     /// Latency of each sync, in nanoseconds, in order.
     pub latencies: Vec<u64>,
     /// Each latency without the time in which the thread waited for a processor, in nanoseconds.
@@ -109,7 +150,10 @@ pub fn collect(
     loop {
         match wish(&run) {
             Wish::GoOn => {}
-            Wish::End => return Ok(run),
+            Wish::End => {
+                run.end = End::DeviceWrites;
+                return Ok(run);
+            }
             Wish::Interrupt => return Err(ProbeError::Interrupted),
         }
         let sample = sampler.sample()?;
@@ -122,15 +166,23 @@ pub fn collect(
         stalls += usize::from(run.disk.last().is_some_and(|&l| l >= nanos(ELECTION_TIMEOUT)));
         let n = run.latencies.len();
         let elapsed = sample.finished;
-        let over = (n >= profile.samples && elapsed >= profile.min_time)
-            || elapsed >= profile.time_box
-            || run.bytes >= profile.byte_budget
-            || stalls >= profile.fatal_stalls
-            || (profile.clean_pass == Some(n) && exceeded == 0 && !throttled(&run, limit_ns))
-            || (LOOKS_AT.contains(&n) && Summary::at(&run.disk, limit_ns, profile.alpha).fails());
-        if over {
-            return Ok(run);
-        }
+        let end = if stalls >= profile.fatal_stalls {
+            End::Stalls
+        } else if LOOKS_AT.contains(&n) && Summary::at(&run.disk, limit_ns, profile.alpha).fails() {
+            End::Proven
+        } else if profile.clean_pass == Some(n) && exceeded == 0 && !throttled(&run, limit_ns) {
+            End::CleanPass
+        } else if n >= profile.samples && elapsed >= profile.min_time {
+            End::Samples
+        } else if run.bytes >= profile.byte_budget {
+            End::Bytes
+        } else if elapsed >= profile.time_box {
+            End::TimeBox
+        } else {
+            continue;
+        };
+        run.end = end;
+        return Ok(run);
     }
 }
 

@@ -17,6 +17,7 @@
     reason = "the probe measures wall-clock latency of real files: it has its own file access and clock"
 )]
 
+pub mod alike;
 pub mod compare;
 pub mod consequence;
 pub mod distribution;

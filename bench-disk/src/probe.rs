@@ -11,7 +11,7 @@ use crate::distribution::{self, Distribution};
 use crate::env::Environment;
 use crate::finding::Finding;
 use crate::identity::{Conditions, Identity};
-use crate::judge::{self, Judgement, Outcome, Run, Wish, nanos};
+use crate::judge::{self, End, Judgement, Outcome, Run, Wish, nanos};
 use crate::profile::Profile;
 use crate::sampler::node::{NodeSampler, Pulse};
 use crate::sampler::scratch::Scratch;
@@ -286,7 +286,7 @@ fn run(
         }
         if let Some(age) = hung(&pulse, epoch, profile) {
             stop.store(true, Ordering::Relaxed);
-            let run = Run { hung: Some(age), ..Run::default() };
+            let run = Run { hung: Some(age), end: End::Hung, ..Run::default() };
             return Ok((run, pulse.syncs.load(Ordering::Relaxed)));
         }
         let samples = pulse.samples.load(Ordering::Relaxed);
@@ -360,6 +360,7 @@ fn measured(run: &Run, judgement: &Judgement, profile: &Profile) -> Option<Measu
             .map(|step| (step.value_iterated_to(), step.count_at_value()))
             .collect(),
         elapsed_ns: 0,
+        end: Some(run.end),
         bytes: run.bytes,
         syncs: 0,
         flushes: None,

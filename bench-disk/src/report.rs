@@ -86,6 +86,9 @@ pub fn render(environment: &Environment, verdict: &Verdict) -> String {
                 verdict.profile
             ),
         );
+        if let Some(end) = measured.end {
+            row("ended by", end.words().into());
+        }
         row("durability", durability(measured));
         out.push('\n');
         out.push_str(&histogram(&measured.histogram, verdict.limit_ns));

@@ -4,6 +4,7 @@ pub mod companion;
 pub mod mix;
 pub mod neighbour;
 pub mod node;
+pub mod processors;
 pub mod recorded;
 pub mod scratch;
 pub mod segments;

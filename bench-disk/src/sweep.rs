@@ -2,6 +2,7 @@
 //! ways to get space: no verdict, but advice, and the knee of each curve.
 
 mod cell;
+mod separate;
 
 use crate::ProbeError;
 use crate::env::Environment;
@@ -10,6 +11,7 @@ use crate::report::{millis, wrap};
 use crate::sampler::scratch::Scratch;
 use crate::sampler::shape::Preparation;
 use cell::Cell;
+pub use separate::Separate;
 use serde::Serialize;
 use std::fmt::Write;
 use std::sync::atomic::AtomicBool;
@@ -75,24 +77,30 @@ pub struct Sweep {
     pub preparations: Vec<Point>,
     /// What the last curve advises.
     pub advice: String,
+    /// The log beside the store and apart from it, if another directory was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub separate: Option<Separate>,
 }
 
 /// Told the number of points done and of all.
 pub type OnStep<'a> = dyn FnMut(usize, usize) + 'a;
 
-/// Measures all curves; each round of a point takes `time`.
+/// Measures all curves; each round of a point takes `time`. `log` is another place for the log.
 pub fn sweep(
     environment: &Environment,
+    log: Option<&Environment>,
     time: Duration,
     interrupt: &AtomicBool,
     step: &mut OnStep<'_>,
 ) -> Result<Sweep, ProbeError> {
-    if environment.free_bytes < NEEDED_BYTES {
-        return Err(ProbeError::NoSpace {
-            path: environment.judged.clone(),
-            needed: NEEDED_BYTES >> 20,
-            free: environment.free_bytes >> 20,
-        });
+    for place in [Some(environment), log].into_iter().flatten() {
+        if place.free_bytes < NEEDED_BYTES {
+            return Err(ProbeError::NoSpace {
+                path: place.judged.clone(),
+                needed: NEEDED_BYTES >> 20,
+                free: place.free_bytes >> 20,
+            });
+        }
     }
     let scratch = Scratch::new(&environment.judged, &environment.filesystem);
     let plain = Cell { bytes: APPEND, committers: 1, preparation: Preparation::Reserve };
@@ -101,7 +109,8 @@ pub fn sweep(
         COMMITTERS.iter().map(|&committers| Cell { committers, ..plain }).collect();
     let preparations: Vec<Cell> =
         Preparation::COMPARED.iter().map(|&preparation| Cell { preparation, ..plain }).collect();
-    let all = (sizes.len() + committers.len() + preparations.len()) * ROUNDS as usize;
+    let places = if log.is_some() { 2 } else { 0 };
+    let all = (sizes.len() + committers.len() + preparations.len() + places) * ROUNDS as usize;
     let mut done = 0;
     let mut curve = |cells: &[Cell]| {
         let mut results = vec![cell::Samples::default(); cells.len()];
@@ -119,6 +128,16 @@ pub fn sweep(
     let sizes: Vec<Point> = curve(&sizes)?;
     let committers: Vec<Point> = curve(&committers)?;
     let preparations: Vec<Point> = curve(&preparations)?;
+    let separate = match log {
+        Some(log) => {
+            let mut step = || {
+                done += 1;
+                step(done, all);
+            };
+            separate::measure(environment, log, &plain, time, interrupt, &mut step)?
+        }
+        None => None,
+    };
     Ok(Sweep {
         schema: JSON_SCHEMA,
         size_knee: size_knee(&sizes),
@@ -127,6 +146,7 @@ pub fn sweep(
         sizes,
         committers,
         preparations,
+        separate,
     })
 }
 
@@ -175,6 +195,10 @@ impl Sweep {
         let _ = writeln!(out, "knee: more than {knee} at a time bring hardly more\n");
         table(&mut out, "space", &self.preparations, |point| point.preparation.to_string());
         out.push_str(&wrap("", 0, &self.advice));
+        if let Some(separate) = &self.separate {
+            out.push('\n');
+            separate.render(&mut out);
+        }
         out
     }
 }

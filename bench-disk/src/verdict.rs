@@ -4,7 +4,7 @@ use crate::ProbeError;
 use crate::distribution::{Distribution, Slice};
 use crate::finding::Finding;
 use crate::identity::{Conditions, Identity};
-use crate::judge::Outcome;
+use crate::judge::{End, Outcome};
 use crate::stats::{Percentiles, Summary};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -79,6 +79,9 @@ pub struct Measured {
     pub histogram: Vec<(u64, u64)>,
     /// Duration of the run, in nanoseconds.
     pub elapsed_ns: u64,
+    /// What ended it; absent in files of versions that did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<End>,
     /// Bytes written.
     pub bytes: u64,
     /// Syncs of all files of the probe.

@@ -198,21 +198,56 @@ fn help_teaches_and_fits_80_columns() {
     }
 }
 
-/// Words of a unit file's `ExecStart=` or of a manifest's `args:` after the program's name.
-fn shipped(name: &str) -> Vec<Vec<String>> {
+fn fleet(name: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("fleet").join(name);
-    let content = fs::read_to_string(&file).expect("shipped");
-    let mut commands = Vec::new();
-    let joined = content.replace("\\\n", " ");
-    for line in joined.lines() {
-        if let Some(command) = line.strip_prefix("ExecStart=") {
-            commands.push(command.split_whitespace().skip(1).map(str::to_string).collect());
-        }
-        if let Some(list) = line.trim().strip_prefix("args: ") {
-            commands.push(serde_json::from_str(list).expect("a list in JSON notation"));
-        }
+    fs::read_to_string(&file).expect("shipped")
+}
+
+/// The manifest, as YAML readers see it.
+fn manifest() -> serde_json::Value {
+    serde_yaml_ng::from_str(&fleet("kubernetes-job.yaml")).expect("YAML")
+}
+
+/// Words of the unit file's `ExecStart=` or of the manifest's `args:` after the program's name.
+fn shipped(name: &str) -> Vec<Vec<String>> {
+    if name.ends_with(".yaml") {
+        let container = &manifest()["spec"]["template"]["spec"]["containers"][0];
+        return vec![serde_json::from_value(container["args"].clone()).expect("a list of words")];
     }
-    commands
+    fleet(name)
+        .replace("\\\n", " ")
+        .lines()
+        .filter_map(|line| line.strip_prefix("ExecStart="))
+        .map(|command| command.split_whitespace().skip(1).map(str::to_string).collect())
+        .collect()
+}
+
+#[test]
+fn the_manifest_is_a_job_that_runs_once_and_reaches_what_it_names() {
+    let job = manifest();
+    assert_eq!((&job["apiVersion"], &job["kind"]), (&"batch/v1".into(), &"Job".into()));
+    assert_eq!(job["spec"]["backoffLimit"], 0, "a run must not be repeated until it passes");
+    let pod = &job["spec"]["template"]["spec"];
+    assert_eq!(pod["restartPolicy"], "Never");
+    let container = &pod["containers"][0];
+    assert_eq!(container["command"], serde_json::json!(["bench-disk"]));
+    assert!(container["resources"]["limits"].is_null(), "a limit would be what is measured");
+    let mounts = container["volumeMounts"].as_array().expect("mounts");
+    let volumes = pod["volumes"].as_array().expect("volumes");
+    for mount in mounts {
+        assert!(volumes.iter().any(|volume| volume["name"] == mount["name"]), "{mount}");
+    }
+    let mounted = |path: &Path| {
+        mounts.iter().any(|mount| path.starts_with(mount["mountPath"].as_str().expect("a path")))
+    };
+    let words = &shipped("kubernetes-job.yaml")[0];
+    let at = words.iter().position(|word| word == "--dir").expect("a directory") + 1;
+    let directory = Path::new(&words[at]);
+    // The verdict stands beside the directory, so the parent must be the host's too.
+    assert!(mounted(directory.parent().expect("a parent")), "{words:?}");
+    let run_dir = &container["env"][0];
+    assert_eq!(run_dir["name"], "BENCH_DISK_RUN_DIR");
+    assert!(mounted(Path::new(run_dir["value"].as_str().expect("a path"))), "{run_dir}");
 }
 
 #[test]

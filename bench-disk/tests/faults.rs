@@ -218,3 +218,38 @@ fn a_profile_and_a_mix_come_from_files_and_nonsense_is_a_usage_error() {
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {output:?}");
     }
 }
+
+#[test]
+fn a_short_soak_ends_by_the_disks_own_writes_or_by_its_time() {
+    let ended = |plan: &str| {
+        let place = Place::new();
+        fs::write(place.path("plan.json"), plan).expect("written");
+        let plan = place.path("plan.json").display().to_string();
+        let output = run(place.command(&["--profile", &plan, "--json"]));
+        assert!(ANSWERS.map(Some).contains(&output.status.code()), "{output:?}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        assert_eq!(place.entries(""), ["data", "plan.json"], "a gentler plan leaves no verdict");
+        assert_eq!(place.entries("data"), [""; 0]);
+        let findings = document["verdict"]["findings"].to_string();
+        assert!(findings.contains("does-not-qualify") || findings.contains("contaminated"));
+        document["verdict"]["measured"].clone()
+    };
+    let early = |measured: &serde_json::Value| {
+        // Others kept the disk busy, or it is a bad disk: a FAIL needs no more wear.
+        measured.is_null() || measured["end"] == "proven" || measured["end"] == "stalls"
+    };
+    let writes = r#"{"base": "soak", "min_seconds": 0, "device_writes": 2000, "side_seconds": 0}"#;
+    let measured = ended(writes);
+    if !early(&measured) {
+        assert_eq!(measured["end"], "device-writes", "{measured:#}");
+        assert!(measured["summary"]["n"].as_u64() >= Some(512), "{measured:#}");
+    }
+    let time = r#"{"base": "soak", "min_seconds": 0, "time_box_seconds": 2, "side_seconds": 0}"#;
+    let measured = ended(time);
+    if !early(&measured) {
+        assert_eq!(measured["end"], "time-box", "{measured:#}");
+        assert!(measured["elapsed_ns"].as_u64() >= Some(2_000_000_000), "{measured:#}");
+        let phases = measured["phases"].as_array().expect("phases");
+        assert_eq!((phases.len(), &phases[0]["name"]), (1, &"loaded".into()), "{measured:#}");
+    }
+}

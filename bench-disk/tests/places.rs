@@ -10,6 +10,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::time::Duration;
 use support::{Place, json, mounts, run, skip, text};
 
 /// Both commands refuse the directory, name the file system, and leave nothing behind.
@@ -119,7 +120,7 @@ fn a_file_system_in_user_space_and_a_disk_on_top_of_one() {
         return;
     }
     let point = place.path("fuse");
-    let session = memory_fs::mount(&point, 32).expect("mounted");
+    let session = memory_fs::mount(&point, 32, Box::new(|_| Duration::ZERO)).expect("mounted");
     assert_refused(&place, &point, "user-space-file-system", "fuse");
     // A block device on such a file can be measured, with a warning.
     let made = std::process::Command::new("mkfs.ext4")

@@ -65,6 +65,10 @@ pub trait HealthSource: Send + Sync + 'static {
     fn notices(&self) -> Vec<String> {
         Vec::new()
     }
+    /// Why this member is fenced and what to do, if it is: it serves no reads.
+    fn fenced(&self) -> Option<String> {
+        None
+    }
     /// Whether a leader is known.
     fn has_leader(&self) -> bool;
     /// Whether this member has no vote.
@@ -115,6 +119,10 @@ async fn unhealthy(source: &dyn HealthSource, query: &[(String, String)]) -> Opt
     if let Some(reason) = not_ready(source) {
         return Some(reason);
     }
+    // No alarm that one could choose to overlook: nothing is served here.
+    if let Some(text) = source.fenced() {
+        return Some(format!("FENCED {text}"));
+    }
     let excluded = |alarm: &AlarmKind| {
         query.iter().any(|(key, value)| key == "exclude" && value == alarm.as_str())
     };
@@ -159,6 +167,9 @@ impl Check {
         let fail = |when: bool, text: &str| if when { Err(text.to_owned()) } else { Ok(()) };
         match self {
             Self::DataCorruption => {
+                if let Some(text) = source.fenced() {
+                    return Err(text);
+                }
                 fail(source.alarms().contains(&AlarmKind::Corrupt), "alarm activated: CORRUPT")
             }
             Self::SerializableRead => source.read(false).await,

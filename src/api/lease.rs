@@ -98,7 +98,7 @@ impl lease_server::Lease for Lease {
         let renewals = KeepAlives::new(
             request.into_inner(),
             move |id| -> Work { Box::pin(keep_alive(node.clone(), id)) },
-            until_stop(self.node.stopping()),
+            until_stop(self.node.stopping(), self.node.fenced()),
         );
         Ok(Response::new(Box::pin(renewals)))
     }

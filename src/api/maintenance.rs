@@ -83,6 +83,11 @@ impl<N: Node> maintenance_server::Maintenance for Maintenance<N> {
             let header = Some(self.node.header(self.node.revision()));
             return Ok(Response::new(AlarmResponse { header, alarms: self.listed(alarm.alarm) }));
         }
+        // What applying does not know stops every member: it must not reach the log.
+        if AlarmAction::try_from(alarm.action).is_err() || AlarmType::try_from(alarm.alarm).is_err()
+        {
+            return Err(Status::invalid_argument("assay: unknown action or kind of an alarm"));
+        }
         let command = InternalRaftRequest {
             header: Some(command_header),
             alarm: Some(alarm),

@@ -217,6 +217,21 @@ impl Method {
         self as usize
     }
 
+    /// Whether a fenced member serves it: what says how it is and who the members are, and nothing
+    /// that shows or changes its data.
+    pub fn on_fenced(self) -> bool {
+        matches!(self.service(), Service::Cluster | Service::Health)
+            || matches!(
+                self,
+                Self::Alarm
+                    | Self::Status
+                    | Self::Hash
+                    | Self::HashKv
+                    | Self::MoveLeader
+                    | Self::AuthStatus
+            )
+    }
+
     /// Whether a member without a vote serves it. `Range` only if it is serializable, which the
     /// handler checks: the message is not decoded yet here.
     pub fn on_learner(self) -> bool {

@@ -75,6 +75,10 @@ pub trait Node: Clone + Send + Sync + 'static {
     fn election_timeout(&self) -> Duration;
     /// Becomes true when the node stops.
     fn stopping(&self) -> watch::Receiver<bool>;
+    /// Whether this member is fenced: its data differs from the majority's.
+    fn is_fenced(&self) -> bool {
+        false
+    }
     /// Whether clients are served.
     fn is_ready(&self) -> bool;
 
@@ -240,7 +244,11 @@ impl Node for Handle {
         Self::stopping(self)
     }
 
+    fn is_fenced(&self) -> bool {
+        Self::is_fenced(self)
+    }
+
     fn is_ready(&self) -> bool {
-        matches!(self.phase(), Phase::Ready)
+        matches!(self.phase(), Phase::Ready) && !Self::is_fenced(self)
     }
 }

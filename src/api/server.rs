@@ -129,6 +129,9 @@ impl<N: Node> Server<N> {
             Box::new(wire::trailers_only(&fixed.into()))
         };
         let raft = self.shared.node.raft();
+        if self.shared.node.is_fenced() && !method.on_fenced() {
+            return Err(refuse(status::FENCED, track));
+        }
         if raft.is_learner && !method.on_learner() {
             return Err(refuse(status::NOT_SUPPORTED_FOR_LEARNER, track));
         }

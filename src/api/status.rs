@@ -130,6 +130,14 @@ fixed! {
     STREAM_FILTERS Unimplemented "RangeStream does not support revision filters";
 }
 
+/// This member's data differs from the majority's, which etcd has no text for. Another member can
+/// serve the request, and clients try one when they see this code.
+pub const FENCED: Fixed = Fixed(
+    Code::Unavailable,
+    "assay: this member is fenced because its data differs from that of the majority; remove it, \
+     empty its data directory and add it again",
+);
+
 /// Answers of the state machine: the same on every member.
 pub fn of_answer(error: &AnswerError) -> Status {
     match error {

@@ -41,7 +41,7 @@ impl watch_server::Watch for Watch {
             request.into_inner(),
             self.node.watch().open(),
             move |revision| node.header(revision),
-            until_stop(self.node.stopping()),
+            until_stop(self.node.stopping(), self.node.fenced()),
         );
         Ok(Response::new(Box::pin(session)))
     }

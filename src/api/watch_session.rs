@@ -27,12 +27,17 @@ const SENT_PER_LOOK: u32 = 64;
 /// Why a stream ends although its client is there: resolves to the status to end with.
 pub(super) type End = Pin<Box<dyn Future<Output = Status> + Send>>;
 
-/// Ends a stream when the node stops.
-pub(super) fn until_stop(mut stopping: Receiver<bool>) -> End {
+/// Ends a stream when the node stops, or when it is fenced.
+pub(super) fn until_stop(mut stopping: Receiver<bool>, mut fenced: Receiver<bool>) -> End {
     Box::pin(async move {
         // An error means that the node is gone.
-        let _ = stopping.wait_for(|stopping| *stopping).await;
-        status::STOPPED.into()
+        tokio::select! {
+            _ = stopping.wait_for(|stopping| *stopping) => status::STOPPED.into(),
+            up = fenced.wait_for(|fenced| *fenced) => match up {
+                Ok(_) => status::FENCED.into(),
+                Err(_) => status::STOPPED.into(),
+            },
+        }
     })
 }
 

@@ -55,6 +55,8 @@ pub struct Config {
     pub limits: Limits,
     /// Disk gate.
     pub gate: Gate,
+    /// `--divergence-check`
+    pub divergence: DivergenceCheck,
     /// Logging.
     pub log: Log,
     /// Who may use HTTP on the client port.
@@ -189,6 +191,18 @@ impl Limits {
     pub fn receive_bytes(&self) -> usize {
         self.request_bytes + Self::TRANSPORT_OVERHEAD_BYTES
     }
+}
+
+/// What becomes of a member whose data differs from the majority's.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DivergenceCheck {
+    /// It is fenced, the others go on.
+    #[default]
+    Fence,
+    /// A CORRUPT alarm refuses writes everywhere, as in etcd.
+    Alarm,
+    /// Nothing is compared.
+    Off,
 }
 
 /// Disk gate options.

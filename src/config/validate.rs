@@ -3,8 +3,8 @@
 use super::bootstrap;
 use super::flags::{self, Flag, Kind, State};
 use super::{
-    Config, Gate, Level, Limits, Listen, ListenUrl, Log, LogOutput, Paths, Raw, Source, Timing,
-    UrlList, value,
+    Config, DivergenceCheck, Gate, Level, Limits, Listen, ListenUrl, Log, LogOutput, Paths, Raw,
+    Source, Timing, UrlList, value,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -179,6 +179,13 @@ impl Config {
             paths: paths(&read, &name)?,
             timing: timing(&read)?,
             limits: limits(&read)?,
+            divergence: match one_of(&read, "divergence-check", &["fence", "alarm", "off"])?
+                .as_str()
+            {
+                "alarm" => DivergenceCheck::Alarm,
+                "off" => DivergenceCheck::Off,
+                _ => DivergenceCheck::Fence,
+            },
             gate: Gate {
                 mode: one_of(&read, "disk-gate", &["enforce", "strict", "warn", "off"])?,
                 p99: read.duration("disk-gate-p99")?,

@@ -63,6 +63,8 @@ pub struct Core {
     pub(super) role: RoleChange,
     /// Set by the shell while the write-ahead log has no credit left.
     pub(super) backpressure: bool,
+    /// Set by the shell while this member is fenced, see `fence.rs`.
+    pub(super) fenced: bool,
     /// An election is to be held as soon as it is safe.
     campaign: bool,
     pub(super) ticks: u64,
@@ -124,6 +126,7 @@ impl Core {
             incoming: Incoming::default(),
             role,
             backpressure: false,
+            fenced: false,
             campaign: false,
             ticks: 0,
             heard: BTreeMap::new(),
@@ -269,6 +272,7 @@ impl Core {
                     self.hand_to_library(wire);
                 }
             }
+            kind if self.turns_away(kind) => {}
             WireKind::TimeoutNow if self.must_not_stand_for_election() => {}
             // It could not write its own vote down, and would only disturb the leader it has.
             WireKind::TimeoutNow if self.disk_hangs() => {}
@@ -294,10 +298,11 @@ impl Core {
             return;
         }
         self.ticks += 1;
-        if !self.must_not_stand_for_election() && !self.puts_election_off() {
+        if !self.must_not_stand_for_election() && !self.puts_election_off() && !self.stands_back() {
             self.raft.tick();
             self.fix_election_timeout();
         }
+        self.hand_over_if_fenced();
         let matched: BTreeMap<NodeId, u64> =
             self.raft.raft.prs().iter().map(|(id, p)| (*id, p.matched)).collect();
         let patience = SNAPSHOT_PATIENCE_ELECTION_TIMEOUTS * self.config.election_tick as u64;

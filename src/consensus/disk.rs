@@ -113,7 +113,6 @@ pub(super) struct Disks {
     back_off_ms: Millis,
     /// The present stall was spoken of.
     said: bool,
-    handed_over: u64,
     /// Ticks for which an election was put off.
     put_off: u64,
     /// The election timeout drawn for the present term.
@@ -262,7 +261,6 @@ impl Core {
         };
         let term = self.raft.raft.term;
         self.disks.attempt = Some(Attempt { to, term, tick: self.ticks });
-        self.disks.handed_over = term;
         let hung_ms = if hangs { own.in_flight_ms } else { 0 };
         let p99_us = own.p99_us;
         out.push(Effect::Disk(DiskEvent::HandsOver { to, term, hung_ms, p99_us }));
@@ -286,7 +284,10 @@ impl Core {
         } else if self.ticks - attempt.tick > self.config.election_tick as u64 {
             self.disks.attempt = None;
             self.disks.failed = Some(attempt.to);
-            self.disks.handed_over = 0;
+            if !self.disk_hangs() {
+                // A leader that can write must not stop to ask again and again.
+                self.disks.backs_off(now);
+            }
             out.push(Effect::Disk(DiskEvent::Failed { to: attempt.to }));
         }
     }

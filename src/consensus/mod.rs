@@ -36,6 +36,7 @@ mod conf;
 mod config;
 mod core;
 mod disk;
+mod fence;
 mod held;
 mod log;
 mod reads;

@@ -47,16 +47,18 @@ impl Core {
 
         send(free, out);
         self.hard_state = hard_state.unwrap_or(self.hard_state);
-        if entries.is_empty() && hard_state.is_none() && snapshot.is_none() {
-            if let Err(nothing_to_wait_for) = self.held.join(number, held) {
-                self.raft.on_persist_ready(number);
-                send(nothing_to_wait_for, out);
-            }
-        } else {
+        // A commit index on disk is a hint: nothing that is said depends on it.
+        let waits = sync || !entries.is_empty() || snapshot.is_some();
+        if waits {
             self.held.push(number, changes_vote, held);
-            if let Some(meta) = snapshot {
-                self.install(meta, number, out);
-            }
+        } else if let Err(nothing_to_wait_for) = self.held.join(number, held) {
+            self.raft.on_persist_ready(number);
+            send(nothing_to_wait_for, out);
+        }
+        if let Some(meta) = snapshot {
+            self.install(meta, number, out);
+        }
+        if waits || hard_state.is_some() {
             out.push(Effect::Persist(Batch { number, entries, hard_state, sync }));
         }
         for state in reads {

@@ -63,7 +63,8 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// The hard state, if it changed.
     pub hard_state: Option<HardState>,
-    /// Whether the disk must confirm: false when only the commit index moved.
+    /// Whether the disk must confirm: false when only the commit index moved, and then the core waits
+    /// for no report.
     pub sync: bool,
 }
 

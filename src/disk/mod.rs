@@ -213,7 +213,7 @@ impl File {
         call: impl FnOnce(&dyn RawFile) -> io::Result<()>,
     ) -> Result<(), Fault> {
         self.refuse_poisoned(op)?;
-        let running = self.stats.begin(self.kind, op);
+        let running = self.stats.begin(self.kind, op).at(offset.unwrap_or(0));
         let result = call(&*self.raw);
         running.end(bytes, result.is_ok());
         result.map_err(|source| {

@@ -29,6 +29,7 @@ impl Machine {
             compacted: false,
             over_quota: false,
         };
+        let before = (self.batch.rows.len(), self.batch.small.len());
         outcome.answer = match self.broken.clone() {
             Some(error) => Err(error),
             None => self.entry(&entry, &mut outcome),
@@ -37,9 +38,11 @@ impl Machine {
             Err(error) if error.is_fatal() => self.broken = Some(error.clone()),
             _ => {
                 self.applied = (entry.index, entry.term);
-                if entry.conf_state.is_some() {
+                let conf = entry.conf_state.is_some();
+                if conf {
                     self.batch.conf_state = entry.conf_state;
                 }
+                self.run_hash(before, conf, outcome.compacted);
             }
         }
         outcome
@@ -247,7 +250,7 @@ impl Machine {
     fn alarm(&mut self, action: AlarmAction, member: u64, kind: Option<AlarmKind>) -> Answer {
         let alarm = kind.map(|kind| Alarm { member, kind });
         let alarms = match (action, alarm) {
-            (AlarmAction::List, _) => self.alarms.list(kind),
+            (AlarmAction::List, _) => self.listed(kind),
             (_, None) => Vec::new(),
             (AlarmAction::Raise, Some(alarm)) => {
                 if self.alarms.raise(alarm) {
@@ -256,13 +259,14 @@ impl Machine {
                 vec![alarm]
             }
             (AlarmAction::Clear, Some(alarm)) => {
-                if self.alarms.clear(alarm) {
+                let cleared = self.alarms.clear(alarm);
+                if cleared {
                     self.alarm_changed(alarm, None);
-                    vec![alarm]
-                } else {
-                    Vec::new()
                 }
+                let ended = alarm.kind == AlarmKind::Corrupt && self.unfence(alarm.member);
+                if cleared || ended { vec![alarm] } else { Vec::new() }
             }
+            (AlarmAction::Fence, Some(alarm)) => self.fence(alarm.member),
         };
         Answer::Alarm { revision: self.revision, alarms }
     }
@@ -272,12 +276,15 @@ impl Machine {
         self.store_small(Table::Alarms, alarm.to_key(), value);
     }
 
-    fn store_table(&mut self, table: Table, key: &'static [u8], value: Bytes) {
+    pub(super) fn store_table(&mut self, table: Table, key: &'static [u8], value: Bytes) {
         self.tables_changed = true;
         self.store_small(table, Bytes::from_static(key), Some(value));
     }
 
     fn member_change(&mut self, op: MemberOp, outcome: &mut Outcome) -> Result<Answer> {
+        if let MemberOp::Remove(id) = op {
+            self.unfence(id);
+        }
         let rows = Arc::make_mut(&mut self.members).apply(op);
         self.members_changed(rows.map_err(|()| AnswerError::MemberNotFound)?, outcome);
         Ok(Answer::Members(Arc::clone(&self.members)))

@@ -62,6 +62,8 @@ pub(super) enum AlarmAction {
     List,
     Raise,
     Clear,
+    /// Fence the member, see [`super::fences`].
+    Fence,
 }
 
 /// A decoded entry.
@@ -214,11 +216,15 @@ pub(super) fn decode(data: &Bytes, own: u32) -> Result<Decoded, AnswerError> {
     Ok(Decoded { request_id, command })
 }
 
+/// Number of [`AlarmAction::Fence`] in `AlarmRequest.action`; a client cannot ask for it.
+pub const ACTION_FENCE: i32 = 3;
+
 fn alarm_command(alarm: &pb::AlarmRequest) -> Result<Command, AnswerError> {
     let action = match alarm.action {
         0 => AlarmAction::List,
         1 => AlarmAction::Raise,
         2 => AlarmAction::Clear,
+        ACTION_FENCE if alarm.alarm == AlarmKind::Corrupt.number() => AlarmAction::Fence,
         _ => return Err(AnswerError::UnknownCommand),
     };
     let kind = match alarm.alarm {

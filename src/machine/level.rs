@@ -3,7 +3,8 @@
 //!
 //! Every version applies the commands of its own level and of all below. The cluster has a level too,
 //! which is replicated and only rises: no command above it is proposed, so members of the version
-//! before apply everything. It is raised by finalizing an upgrade, to the lowest level of all members
+//! before apply everything. A new cluster begins at the level of its founders; later it is raised by
+//! finalizing an upgrade, to the lowest level of all members
 //! ([`FeatureLevelSetRequest`](crate::proto::etcdserverpb::FeatureLevelSetRequest)); until then going
 //! back to the version before is an exchange of the program.
 //!
@@ -13,9 +14,10 @@
 //! | level | commands |
 //! |---|---|
 //! | 1 | everything of etcd's that is applied here, `member_update` |
-//! | 2 | `feature_level_set`; commands that name the level they need |
+//! | 2 | `feature_level_set`; the alarm action that fences a member; commands that name the level they need |
 
 use super::AnswerError;
+use super::command::ACTION_FENCE;
 use crate::proto::etcdserverpb::InternalRaftRequest;
 use prost::Message;
 
@@ -28,11 +30,10 @@ pub const OWN: u32 = 2;
 /// message of a command belongs here, with the level that it came with.
 #[must_use]
 pub fn needs(request: &InternalRaftRequest) -> u32 {
-    match &request.feature_level_set {
-        // Whoever knows the level to come knows this command as well.
-        Some(set) => set.level.max(2),
-        None => FIRST,
-    }
+    // Whoever knows the level to come knows the command that sets it as well.
+    let set = request.feature_level_set.as_ref().map_or(FIRST, |set| set.level.max(2));
+    let fences = request.alarm.as_ref().is_some_and(|alarm| alarm.action == ACTION_FENCE);
+    set.max(if fences { 2 } else { FIRST })
 }
 
 /// Writes the level that a command needs into it, if it is not the first: the versions of level 1

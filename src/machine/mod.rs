@@ -21,6 +21,7 @@ mod apply;
 mod auth;
 pub mod check;
 mod command;
+mod fences;
 mod history;
 pub mod ids;
 mod intervals;
@@ -29,6 +30,7 @@ mod members;
 mod published;
 mod read;
 mod restore;
+mod running;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -38,23 +40,27 @@ pub use answer::{
 };
 pub use auth::AuthStatus;
 pub use check::RequestError;
+pub use command::ACTION_FENCE;
 pub use history::CompactionHash;
 pub use ids::RequestIds;
 pub use members::{Member, Members};
 pub use published::{Downgrade, Sizes};
 pub use read::{Lease, Reader};
 pub use restore::MachineError;
+pub use running::{POINT_EVERY, POINTS_KEPT, RunningPoints};
 pub use stream::{Chunk, ChunkEnd, RangeStream};
 
 use crate::lease;
 use crate::mvcc::SharedIndex;
-use crate::store::{Batch, Shared, Table};
+use crate::store::{Batch, Content, Shared, Table};
 use alarms::Alarms;
 use auth::Auth;
 use bytes::Bytes;
+use fences::Fences;
 use history::History;
 use parking_lot::RwLock;
 use published::Published;
+use running::Running;
 use std::sync::Arc;
 
 /// What the machine has to know of its node.
@@ -108,6 +114,7 @@ pub struct Machine {
     leases: Arc<RwLock<lease::Table>>,
     members: Arc<Members>,
     alarms: Alarms,
+    fences: Fences,
     cluster_version: Option<String>,
     downgrade: Downgrade,
     /// Level of commands that the cluster may use.
@@ -115,6 +122,9 @@ pub struct Machine {
     auth: Auth,
     sizes: Sizes,
     history: History,
+    running: Running,
+    /// What the store said of its rows and what was read, if they differ.
+    differs: Option<(Content, Content)>,
     batch: Batch,
     /// Applied index of the last batch given out.
     taken: u64,
@@ -159,6 +169,7 @@ impl Machine {
             self.index.write().raise_floor(self.compacted);
             self.published.set_compacted(self.compacted);
         }
+        self.publish_hash();
         self.published.set_applied(self.applied);
     }
 
@@ -182,6 +193,7 @@ impl Machine {
         let mut batch = std::mem::take(&mut self.batch);
         batch.applied = self.applied;
         batch.revision = self.revision;
+        batch.running = self.running.value();
         Some(batch)
     }
 

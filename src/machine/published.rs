@@ -1,5 +1,6 @@
 //! What readers see: a few numbers and the small tables, moved forward by the apply thread.
 
+use super::running::Points;
 use super::{Alarm, AuthStatus, Machine, Members};
 use crate::mvcc::HashKv;
 use parking_lot::{Mutex, RwLock};
@@ -39,7 +40,9 @@ pub struct Downgrade {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     pub(super) members: Arc<Members>,
+    /// Fenced members are among them.
     pub(super) alarms: Arc<[Alarm]>,
+    pub(super) fences: Arc<[u64]>,
     pub(super) cluster_version: Option<String>,
     pub(super) downgrade: Downgrade,
     pub(super) feature_level: u32,
@@ -59,6 +62,7 @@ pub(super) struct Published {
     keys: AtomicU64,
     tables: RwLock<Arc<Tables>>,
     hashes: Mutex<VecDeque<HashKv>>,
+    points: Points,
 }
 
 impl Published {
@@ -74,6 +78,7 @@ impl Published {
             keys: AtomicU64::default(),
             tables: RwLock::default(),
             hashes: Mutex::default(),
+            points: Points::default(),
         }
     }
 
@@ -109,6 +114,10 @@ impl Published {
             hashes.pop_front();
         }
         hashes.push_back(hash);
+    }
+
+    pub(super) fn points(&self) -> &Points {
+        &self.points
     }
 
     pub(super) fn hash_at(&self, revision: i64) -> Option<HashKv> {
@@ -153,7 +162,8 @@ impl Machine {
     pub(super) fn tables(&self) -> Tables {
         Tables {
             members: Arc::clone(&self.members),
-            alarms: self.alarms.list(None).into(),
+            alarms: self.listed(None).into(),
+            fences: self.fences.ids().into(),
             cluster_version: self.cluster_version.clone(),
             downgrade: self.downgrade.clone(),
             feature_level: self.feature_level,

@@ -1,7 +1,9 @@
 //! Reads of what is published, from any thread.
 
 use super::published::{Published, Tables};
-use super::{Alarm, AuthStatus, Downgrade, Machine, Members, RangeStream, ReadError, Sizes};
+use super::{
+    Alarm, AuthStatus, Downgrade, Machine, Members, RangeStream, ReadError, RunningPoints, Sizes,
+};
 use crate::lease;
 use crate::mvcc::{
     self, HashKv, KvError, RangeQuery, RangeResult, Revision, Rows, RowsError, SharedIndex, Txn,
@@ -184,10 +186,25 @@ impl Reader {
         self.attempts(revision, |at, current| mvcc::hash_kv(&self.index, &self.store, at, current))
     }
 
+    /// As [`Reader::hash_kv`], but always over the rows as they are read now.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn hash_rows(&self, revision: i64) -> Result<HashKv, ReadError> {
+        let (_, current) = self.pin(revision)?;
+        Ok(mvcc::hash_kv(&self.index, &self.store, revision, current)?)
+    }
+
     /// Hashes of the last finished compactions, oldest first.
     #[must_use]
     pub fn compaction_hashes(&self) -> Vec<HashKv> {
         self.published.hashes()
+    }
+
+    /// The running hash at some of the indexes applied last; none while it is not known.
+    #[must_use]
+    pub fn running_points(&self) -> RunningPoints {
+        self.published.points().all()
     }
 
     /// CRC-32C over everything durable, in the form of etcd's tables: names in order, each followed
@@ -240,7 +257,13 @@ impl Reader {
         Arc::clone(&self.tables().members)
     }
 
-    /// Active alarms.
+    /// Members that are fenced because their data differs, in order.
+    #[must_use]
+    pub fn fences(&self) -> Arc<[u64]> {
+        Arc::clone(&self.tables().fences)
+    }
+
+    /// Active alarms; a fenced member shows as CORRUPT.
     #[must_use]
     pub fn alarms(&self) -> Arc<[Alarm]> {
         Arc::clone(&self.tables().alarms)

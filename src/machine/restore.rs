@@ -1,13 +1,15 @@
 //! The machine at start: everything from the store, the key index by a scan of all rows.
 
+use super::fences::Fences;
 use super::history::History;
 use super::published::Published;
+use super::running::Running;
 use super::{Alarm, Downgrade, Machine, MachineOptions, Sizes, level};
 use super::{alarms::Alarms, auth::Auth, members::Members};
 use crate::lease;
 use crate::mvcc::{Charge, FIRST_REVISION, KeyIndex, NEVER_COMPACTED, Parts, Revision, RowsError};
 use crate::store::{
-    Batch, Loaded, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Shared, Swapped, Table,
+    Batch, Content, Loaded, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Shared, Swapped, Table,
     row_footprint,
 };
 use bytes::Bytes;
@@ -101,9 +103,19 @@ impl Machine {
             sizes: Sizes::default(),
             newest: FIRST_REVISION.max(compacted).max(loaded.revision),
             damaged: None,
+            read: Content::default(),
         };
         rebuild.scan(&store, progress)?;
-        let Rebuild { index, leases, mut sizes, newest: revision, .. } = rebuild;
+        let Rebuild { index, leases, mut sizes, newest: revision, mut read, .. } = rebuild;
+        for ((table, key), value) in &loaded.small {
+            read.add_pair(*table, key, value);
+        }
+        let differs = loaded.content.filter(|said| *said != read).map(|said| (said, read));
+        // Two rows that are exchanged, or one more and one less, may add up to the same sum.
+        let fault = differs.map_or(0, |(said, read)| said.sum.wrapping_sub(read.sum).max(1));
+        let running = Running::restored(loaded.running, fault);
+        let batch =
+            Batch { content_before: loaded.content.is_none().then_some(read), ..Batch::default() };
         sizes.total_bytes += leases.len() as u64 * super::command::LEASE_COST;
         sizes.in_use_bytes += leases.len() as u64 * super::command::LEASE_COST;
         let mut machine = Self {
@@ -116,13 +128,16 @@ impl Machine {
             leases: Arc::new(RwLock::new(leases)),
             members: Arc::new(small.members),
             alarms: small.alarms,
+            fences: small.fences,
             cluster_version: small.cluster_version,
             downgrade: small.downgrade,
             feature_level: small.feature_level.max(level::FIRST),
             auth: small.auth,
             sizes,
             history: History::default(),
-            batch: Batch::default(),
+            running,
+            differs,
+            batch,
             taken: loaded.applied.0,
             tables_changed: true,
             broken: None,
@@ -161,16 +176,20 @@ impl Machine {
         self.compacted = fresh.compacted;
         self.members = fresh.members;
         self.alarms = fresh.alarms;
+        self.fences = fresh.fences;
         self.cluster_version = fresh.cluster_version;
         self.downgrade = fresh.downgrade;
         self.feature_level = fresh.feature_level;
         self.auth = fresh.auth;
         self.sizes = fresh.sizes;
         self.history = fresh.history;
+        self.running = fresh.running;
+        self.differs = fresh.differs;
         self.batch = fresh.batch;
         self.taken = fresh.taken;
         self.tables_changed = true;
         self.published.set_finished(fresh.published.finished());
+        self.published.points().clear();
         self.publish();
         Ok(())
     }
@@ -182,6 +201,7 @@ struct Small {
     leases: Vec<lease::Record>,
     members: Members,
     alarms: Alarms,
+    fences: Fences,
     cluster_version: Option<String>,
     downgrade: Downgrade,
     feature_level: u32,
@@ -218,6 +238,13 @@ impl Small {
                     }
                     Err(_) => false,
                 },
+                key if Fences::owns(key) => match Fences::decode(value) {
+                    Some(fences) => {
+                        self.fences = fences;
+                        true
+                    }
+                    None => false,
+                },
                 FEATURE_LEVEL => {
                     let level = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                     self.feature_level = level.unwrap_or_default();
@@ -236,6 +263,8 @@ struct Rebuild {
     sizes: Sizes,
     newest: i64,
     damaged: Option<Revision>,
+    /// Checksum over the rows as they were read.
+    read: Content,
 }
 
 impl Rebuild {
@@ -270,6 +299,7 @@ impl Rebuild {
 
     /// Takes in one row; false if it is damaged.
     fn row(&mut self, revision: Revision, tombstone: bool, row: &[u8]) -> bool {
+        self.read.add_row(revision, tombstone, row);
         let charge = Charge::new(row_footprint(row.len()));
         let Some(kv) = Parts::decode(row) else { return false };
         if kv.key.is_empty() || (!tombstone && kv.modified != revision.main) {

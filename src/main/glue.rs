@@ -80,7 +80,16 @@ impl HealthSource for Health {
             assay::machine::AlarmKind::NoSpace => AlarmKind::NoSpace,
             assay::machine::AlarmKind::Corrupt => AlarmKind::Corrupt,
         };
-        node.reader().alarms().iter().map(kind).collect()
+        // A fence concerns its member alone, the others are well.
+        let fences = node.reader().fences();
+        let own = |alarm: &&assay::machine::Alarm| {
+            alarm.kind != assay::machine::AlarmKind::Corrupt || !fences.contains(&alarm.member)
+        };
+        node.reader().alarms().iter().filter(own).map(kind).collect()
+    }
+
+    fn fenced(&self) -> Option<String> {
+        self.node.get().and_then(Handle::fence_text)
     }
 
     fn notices(&self) -> Vec<String> {
@@ -180,6 +189,7 @@ fn recorded(io: &IoStats) -> Recorded {
     let stream = |seen: &SyncMixSnapshot| Stream {
         writes: seen.writes,
         bytes: seen.bytes,
+        extents: seen.extents,
         bytes_per_sync: seen.bytes_per_sync.clone(),
     };
     let (log, store) = (snapshot(FileKind::Wal), snapshot(FileKind::Store));
@@ -187,9 +197,19 @@ fn recorded(io: &IoStats) -> Recorded {
         schema: bench_disk::sampler::recorded::SCHEMA,
         program: concat!("assay ", env!("CARGO_PKG_VERSION")).to_string(),
         active_seconds: log.active_seconds,
+        cpu_millis: cpu_millis(),
         log: stream(&log),
         store: stream(&store),
     }
+}
+
+/// Processor time of this process so far.
+fn cpu_millis() -> u64 {
+    use nix::sys::resource::{UsageWho, getrusage};
+    use nix::sys::time::TimeValLike;
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
+    let time = usage.map(|usage| usage.user_time() + usage.system_time());
+    time.map_or(0, |time| time.num_milliseconds().unsigned_abs())
 }
 
 /// Bytes of `/metrics`.

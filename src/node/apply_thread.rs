@@ -35,6 +35,8 @@ const SWEEP_EVERY_NS: u64 = 1_000_000_000;
 /// the wake-ups that it saves cost a caller, and than the sync that the guest would be late for.
 const GUEST_COMMANDS_MAX: usize = 4;
 const GUEST_COMMAND_BYTES_MAX: usize = 16 << 10;
+/// Name of commands that change alarms or fences.
+const OP_ALARM: &str = "Alarm";
 /// Thousandths of a millisecond.
 const NS_PER_MICRO: u64 = 1_000;
 
@@ -162,6 +164,7 @@ impl Loop {
         let mut events: Vec<Events> = Vec::new();
         let mut reached = 0;
         let mut members_changed = false;
+        let mut fences_changed = false;
         for input in inputs.drain(..) {
             match input {
                 ApplyInput::Waiters(waiters) => {
@@ -177,6 +180,7 @@ impl Loop {
                         let stamp = stamps.peek().copied().unwrap_or_default();
                         let outcome = self.apply(&committed);
                         members_changed |= outcome.membership_changed;
+                        fences_changed |= outcome.membership_changed || outcome.op == OP_ALARM;
                         leases.extend(outcome.lease);
                         events.extend(outcome.events);
                         if let Some(waiter) = self.waiters.remove(&outcome.request_id) {
@@ -224,6 +228,9 @@ impl Loop {
         }
         if members_changed {
             self.thread.members_changed();
+        }
+        if fences_changed {
+            self.thread.fences_changed();
         }
         for events in events {
             self.thread.watch.publish(events);
@@ -279,6 +286,7 @@ impl Loop {
         // Watchers read what they missed from the new file, or learn that it is compacted.
         self.thread.watch.skipped(self.thread.inner.reader.revision());
         self.thread.members_changed();
+        self.thread.fences_changed();
         tracing::info!(
             index = applied,
             took_ms = (clock::now_ns() - began) / 1_000_000,

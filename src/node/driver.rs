@@ -12,7 +12,9 @@ use super::input::{
 };
 use super::lane::{Lane, Taker, Turns};
 use super::leadership::Leadership;
+use super::leases::checkpoint;
 use super::parked::Parked;
+use super::replication::Replication;
 use super::snapshot_out::SnapshotOut;
 use super::wal_thread::weight;
 use crate::consensus::{
@@ -22,8 +24,7 @@ use crate::lease;
 use crate::machine::LeaseChange;
 use crate::proto::etcdserverpb::alarm_request::AlarmAction;
 use crate::proto::etcdserverpb::{
-    AlarmRequest, AlarmType, InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest,
-    LeaseRevokeRequest, RequestHeader,
+    AlarmRequest, AlarmType, InternalRaftRequest, LeaseRevokeRequest, RequestHeader,
 };
 use crate::telemetry::clock;
 use crate::telemetry::stage::{Outcome, Stage};
@@ -64,6 +65,7 @@ pub(super) struct Driver {
 struct Loop {
     driver: Driver,
     leadership: Leadership,
+    replication: Replication,
     next_token: u64,
     /// Commands of this turn, by rising token.
     proposals: Vec<(Token, Option<Proposal>)>,
@@ -79,6 +81,8 @@ struct Loop {
     persisted: u64,
     /// Something was put into the lane of the apply thread that it is not woken for yet.
     apply_waits: bool,
+    /// The same of the WAL thread.
+    wal_waits: bool,
     /// While a snapshot is being installed: the batch that belongs behind it.
     behind_snapshot: Option<Option<Batch>>,
     /// Commands that wait for a leader.
@@ -94,6 +98,7 @@ impl Driver {
         let lane = self.inner.node.clone();
         let heartbeat_ns = self.inner.timing.heartbeat_ms * NS_PER_MS;
         let state = Loop {
+            replication: Replication::new(&self.inner),
             leadership: Leadership::new(self.inner.metrics.clone()),
             driver: self,
             next_token: 0,
@@ -104,6 +109,7 @@ impl Driver {
             stamps: VecDeque::new(),
             persisted: 0,
             apply_waits: false,
+            wal_waits: false,
             behind_snapshot: None,
             parked: Parked::default(),
             leader: 0,
@@ -130,7 +136,7 @@ impl Turns<NodeInput> for Seated {
     }
 
     fn takes(&self, _: Taker, inputs: &[NodeInput]) -> bool {
-        inputs.len() <= GUEST_INPUTS_MAX
+        inputs.iter().map(NodeInput::parts).sum::<usize>() <= GUEST_INPUTS_MAX
             && !inputs.iter().any(|input| matches!(input, NodeInput::Stop))
     }
 
@@ -171,6 +177,9 @@ impl Loop {
             events.push(Input::Tick);
             self.give_up_reads();
             self.parked.sweep();
+            if std::mem::take(&mut self.wal_waits) {
+                self.driver.wal.wake();
+            }
         }
         if self.leader != 0 {
             for proposal in self.parked.take() {
@@ -189,6 +198,7 @@ impl Loop {
         for effect in effects.drain(..) {
             self.effect(effect, now_ns, &mut turn);
         }
+        self.replication.turn(self.leadership.term_led().is_some(), self.driver.core.positions());
         self.hand_over_waiters(proposed_ns);
         self.driver.disk.recovering(self.driver.core.disk_is_recovering());
         stop
@@ -259,12 +269,15 @@ impl Loop {
             NodeInput::Installed { meta, leases } => self.installed(meta, leases, events),
             NodeInput::Wires { wires, disk } => {
                 self.driver.inner.wires.fetch_sub(wires.len(), Relaxed);
+                self.replication.heard(&wires, clock::now_ns());
                 events.extend(disk.map(|(of, facts)| Input::PeerDisk { of, facts }));
                 events.extend(wires.into_iter().map(Input::Wire));
             }
             NodeInput::Unreachable(id) => events.push(Input::Unreachable(id)),
             NodeInput::TransferLeader(to) => events.push(Input::TransferLeader { to }),
             NodeInput::OverQuota => self.raise_no_space(events),
+            // The core is told before every step.
+            NodeInput::Fenced => {}
             NodeInput::Stop => return true,
         }
         false
@@ -381,6 +394,7 @@ impl Loop {
         let full = self.driver.credit.load(Relaxed) > WAL_CREDIT_BYTES
             || inner.metrics.store_pending_bytes.load(Relaxed) > STORE_PENDING_MAX_BYTES;
         self.driver.core.set_backpressure(full);
+        self.driver.core.set_fenced(inner.fence.is_up());
     }
 
     fn effect(&mut self, effect: Effect, turn_ns: u64, turn: &mut Turn<'_>) {
@@ -433,7 +447,13 @@ impl Loop {
         let last = batch.entries.last().map_or(0, |entry| entry.index);
         self.in_flight.push_back((batch.number, last));
         self.driver.credit.fetch_add(weight(&batch), Relaxed);
-        self.driver.wal.push(WalInput::Persist(batch));
+        let (wal, urgent) = (&self.driver.wal, batch.sync || last > 0);
+        wal.push_quietly(WalInput::Persist(batch));
+        match urgent {
+            true => wal.wake(),
+            // A commit index that moved alone goes with what comes next, or with the next tick.
+            false => self.wal_waits = true,
+        }
     }
 
     /// Messages leave; the one that announces a snapshot goes with its rows.
@@ -445,6 +465,7 @@ impl Loop {
                 _ => others.push(wire),
             }
         }
+        self.replication.sent(&others, clock::now_ns());
         self.driver.inner.peers.send(others);
     }
 
@@ -561,15 +582,6 @@ impl Loop {
         let entries = ApplyInput::Entries { entries, handed_ns, stamps };
         self.driver.inner.apply.push_quietly(entries);
         self.apply_waits = true;
-    }
-}
-
-fn checkpoint(leases: Vec<(i64, i64)>) -> InternalRaftRequest {
-    let checkpoints =
-        leases.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl });
-    InternalRaftRequest {
-        lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints: checkpoints.collect() }),
-        ..InternalRaftRequest::default()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The handle through which the interface reaches the node: proposals, barriers, published state.
 
 use super::answers;
-use super::input::{ApplyInput, NodeInput, Proposal, Reply};
+use super::fence::Fence;
+use super::input::{ApplyInput, HashInput, NodeInput, Proposal, Reply};
 use super::lane::{Lane, Taker};
 use super::local::NodeLocal;
 use super::snapshot_in::SnapshotIn;
@@ -187,6 +188,8 @@ pub(super) struct Inner {
     pub(super) wires: AtomicUsize,
     /// Whether this member has no vote, as applied.
     pub(super) learner: AtomicBool,
+    pub(super) fence: Fence,
+    pub(super) hash: Arc<Lane<HashInput>>,
     pub(super) ended: watch::Sender<Option<End>>,
     /// Rules for changes of the membership.
     pub(super) membership: Membership,

@@ -1,6 +1,7 @@
 //! The `hash` thread: makes the hashes of compactions, which read every row that a compaction
 //! covers. On the apply thread a cold row would hold up every command behind it.
 
+use super::answers::send;
 use super::input::{ApplyInput, HashInput};
 use super::lane::Lane;
 use std::sync::Arc;
@@ -28,6 +29,9 @@ impl HashThread {
                         if let Some(hash) = job.run(&self.stop) {
                             self.apply.push(ApplyInput::Hashed { at, hash });
                         }
+                    }
+                    HashInput::Rows { reader, revision, reply } => {
+                        send(reply, reader.hash_rows(revision));
                     }
                     HashInput::Stop => return,
                 }

@@ -87,8 +87,20 @@ pub(super) enum NodeInput {
     TransferLeader(u64),
     /// The quota is used up: raise NOSPACE.
     OverQuota,
+    /// This member was fenced, or is not fenced any more.
+    Fenced,
     /// No further requests; finish and leave the loop.
     Stop,
+}
+
+impl NodeInput {
+    /// How many things it tells.
+    pub(super) fn parts(&self) -> usize {
+        match self {
+            NodeInput::Wires { wires, .. } => wires.len().max(1),
+            _ => 1,
+        }
+    }
 }
 
 /// Report of the WAL thread for one group.
@@ -159,6 +171,12 @@ pub(super) struct Waiter {
 pub(super) enum HashInput {
     /// Make this hash.
     Make(machine::CompactionHash),
+    /// Hash all rows up to this revision, for the comparison of members.
+    Rows {
+        reader: machine::Reader,
+        revision: i64,
+        reply: Reply<Result<HashKv, machine::ReadError>>,
+    },
     /// End.
     Stop,
 }

@@ -3,6 +3,7 @@
 use super::handle::{Handle, Refused};
 use super::remote;
 use crate::lease::Renewal;
+use crate::proto::etcdserverpb::{InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest};
 use crate::proto::peer as pb;
 use crate::proto::peer::call_request::What;
 use std::time::Duration;
@@ -16,6 +17,16 @@ const RETRY: Duration = Duration::from_millis(50);
 
 /// Remaining and granted seconds of a lease; `None` for one that is unknown or over.
 pub(super) type Times = Option<(i64, i64)>;
+
+/// The command that saves remaining times: pairs of lease and seconds.
+pub(super) fn checkpoint(leases: Vec<(i64, i64)>) -> InternalRaftRequest {
+    let checkpoints =
+        leases.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl });
+    InternalRaftRequest {
+        lease_checkpoint: Some(LeaseCheckpointRequest { checkpoints: checkpoints.collect() }),
+        ..InternalRaftRequest::default()
+    }
+}
 
 impl Handle {
     /// Keeps a lease alive, through the leader; the new time to live, 0 for a lease that is gone.
@@ -72,7 +83,9 @@ impl Handle {
         let times = match what {
             What::LeaseRenew(id) => self.renew_here(*id).await?,
             What::LeaseTimeToLive(id) => self.lease_remaining(*id).await?,
-            What::Change(_) => return Err(Refused::Dropped),
+            What::Change(_) | What::HashPoints(_) | What::FullHash(_) => {
+                return Err(Refused::Dropped);
+            }
         };
         // A leader that was deposed does not know it yet: what it said counts only if it still led
         // afterwards. One member has nobody who could have deposed it.

@@ -2,6 +2,7 @@
 
 use super::handle::{Handle, Inner};
 use super::input::NodeInput;
+use super::lane::Taker;
 use super::snapshot_in::{Begin, SnapshotIn};
 use crate::consensus::{DiskFacts, NodeId, Wire};
 use crate::machine::{Member, Members};
@@ -30,7 +31,9 @@ impl Local for NodeLocal {
         // A node that has no room for messages has none for this either.
         if !wires.is_empty() || arrived == 0 {
             let disk = disk.map(|facts| (from, facts));
-            self.0.node.push(NodeInput::Wires { wires, disk });
+            // A few messages are handled on this thread: waking another one takes longer.
+            self.0.node.push_quietly(NodeInput::Wires { wires, disk });
+            self.0.node.offer(Taker::Edge);
         }
         arrived - fits
     }

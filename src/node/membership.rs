@@ -101,7 +101,7 @@ impl Handle {
                         }
                     },
                     Err(CallError::NotConnected) => {}
-                    Err(CallError::Lost(_)) => return Err(Refused::Timeout),
+                    Err(CallError::Lost(_) | CallError::Unknown) => return Err(Refused::Timeout),
                 }
             }
             tokio::time::sleep(RETRY).await;

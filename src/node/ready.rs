@@ -5,6 +5,7 @@ use super::input::{ApplyInput, HashInput, NodeInput, StoreInput, WalInput};
 use super::snapshot_in::SnapshotIn;
 use super::snapshot_out::SnapshotOut;
 use super::start::Node;
+use super::upgrade::UpgradeError;
 use crate::config::{CLUSTER_VERSION, Config};
 use crate::proto::etcdserverpb::InternalRaftRequest;
 use crate::proto::membershippb::{
@@ -22,6 +23,8 @@ pub async fn publish(handle: &Handle, config: &Config) -> Result<(), Refused> {
         name: config.name.clone(),
         client_urls: config.listen.advertise_client.texts(),
     };
+    // A cluster that has a version was founded before, perhaps by the program before this one.
+    let founds = !config.bootstrap.existing && handle.reader().cluster_version().is_none();
     // A command that comes before there is a leader would count as failed.
     while handle.raft().leader == 0 && handle.phase() == Phase::Starting {
         tokio::time::sleep(ELECTION_POLL).await;
@@ -36,8 +39,9 @@ pub async fn publish(handle: &Handle, config: &Config) -> Result<(), Refused> {
             ..InternalRaftRequest::default()
         };
         match handle.propose(request).await {
-            // The others may not be there yet; a member waits for them as long as it takes.
-            Err(Refused::NoLeader | Refused::Dropped) => {
+            // The others may not be there yet, or so much has to be caught up with that writes are
+            // refused; a member waits as long as it takes.
+            Err(Refused::NoLeader | Refused::Dropped | Refused::TooManyRequests) => {
                 tokio::time::sleep(ELECTION_POLL).await;
             }
             Err(why) if why.is_timeout() => {}
@@ -57,9 +61,38 @@ pub async fn publish(handle: &Handle, config: &Config) -> Result<(), Refused> {
             tracing::warn!(%refused, "the cluster version is not set yet");
         }
     }
+    if founds {
+        // Alone there is nobody to wait for.
+        let alone = handle.reader().members().iter().count() == 1;
+        let begins = begin_at_own_level(handle.clone());
+        if alone { begins.await } else { drop(tokio::spawn(begins)) }
+    }
     handle.0.phase.store(Phase::Ready as u8, Ordering::Relaxed);
     Ok(())
 }
+
+/// A new cluster has nothing that an older version would have to read, so it begins at the level of
+/// its founders. If they do not come together in time, somebody finalizes it later.
+async fn begin_at_own_level(handle: Handle) {
+    let start = tokio::time::Instant::now();
+    while start.elapsed() < FOUNDING && handle.phase() != Phase::Stopping {
+        match handle.finalize_upgrade().await {
+            Ok(_) | Err(UpgradeError::Nothing { .. }) => return,
+            Err(UpgradeError::NotLeader { leader, .. })
+                if leader != 0
+                    && handle.feature_levels().cluster == handle.feature_levels().own =>
+            {
+                return;
+            }
+            Err(_) => tokio::time::sleep(FOUNDING_POLL).await,
+        }
+    }
+}
+
+/// Time in which founders of a cluster are expected to be connected to each other.
+const FOUNDING: std::time::Duration = std::time::Duration::from_secs(60);
+/// Pause between two looks at them.
+const FOUNDING_POLL: std::time::Duration = std::time::Duration::from_millis(200);
 
 /// Pause between two tries of the first command.
 const ELECTION_POLL: std::time::Duration = std::time::Duration::from_millis(5);
@@ -78,6 +111,7 @@ impl Node {
         self.announce_stop();
         self.stop.store(true, Ordering::Relaxed);
         self.threads.join("space");
+        self.threads.join("divergence");
         self.node.push(NodeInput::Stop);
         self.threads.join("node");
         self.handle.0.peers.end();

@@ -3,7 +3,7 @@
 
 use super::handle::{Handle, Refused};
 use super::local::message;
-use super::{leases, membership};
+use super::{divergence, leases, membership};
 use crate::proto::peer as pb;
 use crate::proto::peer::call_request::What;
 
@@ -63,6 +63,12 @@ refusals! {
 
 /// Carries out what another member passed on.
 pub(super) async fn answer(handle: &Handle, what: What) -> pb::CallResponse {
+    match what {
+        // Of every member, not of the leader alone.
+        What::HashPoints(_) => return divergence::answer_points(handle).await,
+        What::FullHash(asked) => return divergence::answer_full(handle, asked).await,
+        What::Change(_) | What::LeaseRenew(_) | What::LeaseTimeToLive(_) => {}
+    }
     match carry_out(handle, what).await {
         Ok(response) => response,
         Err(number) => pb::CallResponse { refused: number, ..pb::CallResponse::default() },
@@ -89,6 +95,7 @@ async fn carry_out(handle: &Handle, what: What) -> Result<pb::CallResponse, u32>
             let times = handle.lease_here(&what).await.map_err(|why| number(&why))?;
             Ok(leases::answer(times))
         }
+        What::HashPoints(_) | What::FullHash(_) => Err(UNKNOWN),
     }
 }
 

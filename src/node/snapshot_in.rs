@@ -10,7 +10,7 @@ use crate::disk::Disk;
 use crate::mvcc::Revision;
 use crate::proto::peer as pb;
 use crate::proto::peer::snapshot_part::Part;
-use crate::store::{self, Options, Room, Row, Staging, StoreError, Table};
+use crate::store::{self, Content, Options, Room, Row, Staging, StoreError, Table};
 use crate::telemetry::clock;
 use bytes::Bytes;
 use std::path::PathBuf;
@@ -104,12 +104,18 @@ impl SnapshotInThread {
         let mut arriving = Arriving::new(check(staging), head.revision);
         while let Some(part) = parts.blocking_recv() {
             match arriving.take(part) {
-                Ok(true) => {
-                    let Arriving { staging, small, .. } = arriving;
-                    check(staging.finish(small, meta.conf_state.encode().into()));
+                Ok(Some(end)) => {
+                    let Arriving { mut staging, small, .. } = arriving;
+                    let conf_state = meta.conf_state.encode().into();
+                    let read = check(staging.seal(small, conf_state, end.running));
+                    if let Err(why) = compare(end.content, read) {
+                        check(staging.discard());
+                        return Err(why);
+                    }
+                    check(staging.finish());
                     return Ok(());
                 }
-                Ok(false) => {}
+                Ok(None) => {}
                 Err(why) => {
                     check(arriving.staging.discard());
                     return Err(why);
@@ -149,8 +155,8 @@ impl Arriving {
         }
     }
 
-    /// Takes in a part; true at the end, when everything is checked and written.
-    fn take(&mut self, part: Part) -> Result<bool, String> {
+    /// Takes in a part; at the end, when everything is checked and written, what the sender says.
+    fn take(&mut self, part: Part) -> Result<Option<pb::SnapshotEnd>, String> {
         match part {
             Part::Head(_) => return Err("a second head".into()),
             Part::Rows(rows) => {
@@ -179,10 +185,10 @@ impl Arriving {
                     ));
                 }
                 self.flush();
-                return Ok(true);
+                return Ok(Some(end));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     fn row(&mut self, row: pb::SnapshotRow) -> Result<(), String> {
@@ -203,6 +209,20 @@ impl Arriving {
         self.bytes = 0;
         check(self.staging.rows(std::mem::take(&mut self.rows)));
     }
+}
+
+/// Compares what the sender holds with what was read back here. A sender of a former version says
+/// nothing; then order, number and checksum of the parts have to do.
+fn compare(sent: Option<pb::SnapshotContent>, read: Content) -> Result<(), String> {
+    let Some(sent) = sent else { return Ok(()) };
+    if (sent.count, sent.sum) == (read.count, read.sum) {
+        return Ok(());
+    }
+    Err(format!(
+        "the file that was written holds {} rows with hash {:016x}, the sender holds {} with \
+         {:016x}; it is not installed",
+        read.count, read.sum, sent.count, sent.sum
+    ))
 }
 
 /// A copy of its own: a slice would keep the whole part alive.

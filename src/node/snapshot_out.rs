@@ -10,7 +10,7 @@ use crate::consensus::{ConfState, NodeId, SnapshotMeta, Wire};
 use crate::peer::Peers;
 use crate::proto::peer as pb;
 use crate::proto::peer::snapshot_part::Part;
-use crate::store::{Export, Row, Shared, StoreError};
+use crate::store::{Content, Export, Row, Shared, StoreError};
 use crate::telemetry::clock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -114,6 +114,8 @@ impl SnapshotOutThread {
         let transfer = transfer.ok_or("no connection to the member")?;
         let began = clock::now_ns();
         let (mut crc, mut count, mut bytes) = (0, 0, 0);
+        let (said, running) = check(export.said());
+        let mut content = Content::default();
         loop {
             let rows = check(export.rows(PART_BYTES));
             if rows.is_empty() {
@@ -125,6 +127,7 @@ impl SnapshotOutThread {
             count += rows.len() as u64;
             for row in &rows {
                 crc = crc_of_row(crc, row);
+                content.add_row(row.0, row.1, &row.2);
                 bytes += row.2.len() as u64;
             }
             transfer
@@ -135,7 +138,16 @@ impl SnapshotOutThread {
                 std::thread::sleep(Duration::from_nanos(early));
             }
         }
-        let pairs: Vec<pb::SnapshotPair> = check(export.small())
+        let small = check(export.small());
+        for (table, key, value) in &small {
+            content.add_pair(*table, key, value);
+        }
+        if said.is_some_and(|said| said != content) {
+            return Err("this member's store gives back something else than what was written to \
+                        it; it is no base for another member"
+                .into());
+        }
+        let pairs: Vec<pb::SnapshotPair> = small
             .into_iter()
             .map(|(table, key, value)| pb::SnapshotPair { table: table.name().into(), key, value })
             .collect();
@@ -147,7 +159,8 @@ impl SnapshotOutThread {
             }
             transfer.send(Part::Small(pb::SnapshotSmall { pairs: pairs.to_vec() }))?;
         }
-        transfer.send(Part::End(pb::SnapshotEnd { rows: count, crc }))?;
+        let content = Some(pb::SnapshotContent { count: content.count, sum: content.sum });
+        transfer.send(Part::End(pb::SnapshotEnd { rows: count, crc, content, running }))?;
         transfer.finish()?;
         Ok(bytes)
     }

@@ -5,7 +5,9 @@ use super::apply_thread::ApplyThread;
 use super::convert;
 use super::data_dir::{DataDir, DirError, Format};
 use super::disk_watch::{self, DiskWatch};
+use super::divergence::DivergenceThread;
 use super::driver::Driver;
+use super::fence::Fence;
 use super::handle::{Handle, Identity, Inner, Phase, Waiting};
 use super::hash_thread::HashThread;
 use super::input::{ApplyInput, HashInput, NodeInput, StoreInput, WalInput};
@@ -19,9 +21,10 @@ use super::store_thread::{StoreRoom, StoreThread};
 use super::threads::Threads;
 use super::wal_thread::WalThread;
 use super::watch_thread::{WatchLane, WatchThread};
-use crate::config::Config;
+use crate::config::{Config, DivergenceCheck};
 use crate::consensus::{self, BootstrapMember, ConfState, Core};
 use crate::disk::{Disk, Fault};
+use crate::divergence::Mode;
 use crate::machine::{self, Machine, MachineOptions};
 use crate::peer::{self, Address, Local, Peers};
 use crate::telemetry::disk_health::DiskHealth;
@@ -31,7 +34,7 @@ use crate::telemetry::{clock, raft_log};
 use crate::{lease, store, wal};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::time::UNIX_EPOCH;
 
 /// Share of the memory budget that the store's page cache gets.
@@ -251,6 +254,16 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         &mut |done, total| progress.set(done, total),
     )?;
     machine.publish();
+    if let Some((written, read)) = machine.store_differs() {
+        metrics.divergence.store_differs.store(1, Relaxed);
+        tracing::error!(
+            path = %store_path.display(),
+            rows_written = written.count,
+            rows_read = read.count,
+            "the store gives back something else than what was written to it: its disk is damaged or \
+             the file was changed; the other members will be asked"
+        );
+    }
 
     progress.enter("elect");
     let mut core_config = consensus::Config::new(identity.member_id);
@@ -270,6 +283,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             "log entry {index} is of a kind that this version does not know; start a newer version"
         ))
     })?;
+    let runtime = network.first().cloned();
     let mut core = Core::new(&core_config, restored)?;
     if let Some(new) = core.new_log() {
         tracing::warn!(
@@ -328,6 +342,8 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         snapshots_in,
         wires: AtomicUsize::default(),
         learner: AtomicBool::new(false),
+        fence: Fence::default(),
+        hash: hash.clone(),
         ended: tokio::sync::watch::channel(None).0,
         membership: config.membership,
         watch: watch.clone(),
@@ -386,6 +402,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         compaction_pause: config.timing.compaction_pause,
     };
     apply_thread.members_changed();
+    apply_thread.fences_changed();
     let hash_thread = HashThread { queue: hash.clone(), apply: apply.clone(), stop: stop.clone() };
     threads.start("hash", move || hash_thread.run())?;
     threads.start("apply", move || apply_thread.run())?;
@@ -434,6 +451,17 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     };
     threads.start("node", move || driver.run())?;
     threads.start("space", move || space.run())?;
+    if let Some(runtime) = runtime {
+        let handle = Handle(inner.clone());
+        let mode = match config.divergence {
+            DivergenceCheck::Fence => Mode::Fence,
+            DivergenceCheck::Alarm => Mode::Alarm,
+            DivergenceCheck::Off => Mode::Off,
+        };
+        let stop = stop.clone();
+        let divergence = DivergenceThread { handle, runtime, mode, stop };
+        threads.start("divergence", move || divergence.run())?;
+    }
     Ok(Node {
         handle: Handle(inner),
         lanes,

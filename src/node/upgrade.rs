@@ -1,7 +1,8 @@
 //! The end of an upgrade: from then on the cluster may use the commands of the new version.
 //!
 //! Until somebody finalizes it, everything that is written can be read by the version before, and
-//! going back is an exchange of the program (see [`crate::machine::level`]).
+//! going back is an exchange of the program (see [`crate::machine::level`]). A new cluster has no
+//! version before: [`super::publish`] raises its level as soon as its founders are connected.
 
 use super::handle::{Handle, Refused};
 use crate::proto::etcdserverpb::{FeatureLevelSetRequest, InternalRaftRequest};
@@ -100,7 +101,7 @@ impl Handle {
         let request =
             InternalRaftRequest { feature_level_set: Some(set), ..InternalRaftRequest::default() };
         self.propose_at(request, level).await?;
-        tracing::info!(level, "the upgrade is finalized: versions below this level cannot go on");
+        tracing::info!(level, "the cluster's feature level is set: versions below it cannot go on");
         Ok(level)
     }
 }

@@ -146,9 +146,10 @@ impl Link {
         let mut client = PeerClient::new(channel).max_decoding_message_size(ANSWER_MAX_BYTES);
         let identity = Some(self.hello());
         let answer = client.call(pb::CallRequest { identity, what: Some(what) }).await;
-        answer
-            .map(tonic::Response::into_inner)
-            .map_err(|status| CallError::Lost(status.message().to_owned()))
+        answer.map(tonic::Response::into_inner).map_err(|status| match status.code() {
+            tonic::Code::Unimplemented => CallError::Unknown,
+            _ => CallError::Lost(status.message().to_owned()),
+        })
     }
 
     async fn keep(self: Arc<Self>) {

@@ -3,7 +3,11 @@
 use bytes::Bytes;
 use redb::{Database, Durability};
 
-use super::tables::{REVS, STATE, STATE_APPLIED, STATE_CONF, STATE_REVISION, Table, row_key};
+use super::content::{self, Content, Stored};
+use super::tables::{
+    REVS, STATE, STATE_APPLIED, STATE_CONF, STATE_CONTENT, STATE_REVISION, STATE_RUNNING, Table,
+    row_key,
+};
 use super::view::{Shared, View, ViewAges};
 use super::{StoreError, engine};
 use crate::mvcc::Revision;
@@ -29,6 +33,11 @@ pub struct Batch {
     pub conf_state: Option<Bytes>,
     /// Newest revision at `applied`; all rows up to it are in this batch or an earlier one.
     pub revision: i64,
+    /// The running hash at `applied`; `None` while it is not known.
+    pub running: Option<u64>,
+    /// The checksum of the file before this batch, by somebody who has read all of it: for a file
+    /// that does not say.
+    pub content_before: Option<Content>,
     /// Size for the bound on pending bytes, as the producer counts it.
     pub bytes: usize,
 }
@@ -186,15 +195,27 @@ pub(super) fn write_batch(db: &Database, batch: &Batch) -> Result<(), StoreError
     // The allocator state goes into the commit: a start after a kill reads it instead of walking
     // the whole file (milliseconds against seconds), for the price of the second sync.
     transaction.set_quick_repair(true);
+    let known = {
+        let state = transaction.open_table(STATE).map_err(engine("open table state"))?;
+        content::current(&state).map_err(engine("read table state"))?.or(batch.content_before)
+    };
+    // Kept in step even if the sum before is not known: then it counts from nothing and is dropped.
+    let mut content = known.unwrap_or_default();
     {
         let mut revs = transaction.open_table(REVS).map_err(engine("open table revs"))?;
         for (revision, tombstone, value) in &batch.rows {
             let key = row_key(*revision, *tombstone);
-            revs.insert(&key, &value[..]).map_err(engine("insert a row"))?;
+            let old = revs.insert(&key, &value[..]).map_err(engine("insert a row"))?;
+            if let Some(old) = old {
+                content.drop_row(*revision, *tombstone, old.value());
+            }
+            content.add_row(*revision, *tombstone, value);
         }
         for (revision, tombstone) in &batch.dropped {
             let key = row_key(*revision, *tombstone);
-            revs.remove(&key).map_err(engine("drop a row"))?;
+            if let Some(old) = revs.remove(&key).map_err(engine("drop a row"))? {
+                content.drop_row(*revision, *tombstone, old.value());
+            }
         }
     }
     for table in Table::ALL {
@@ -205,11 +226,17 @@ pub(super) fn write_batch(db: &Database, batch: &Batch) -> Result<(), StoreError
         let mut open =
             transaction.open_table(table.definition()).map_err(engine("open a small table"))?;
         for (_, key, value) in changes {
-            match value {
+            let old = match value {
                 Some(value) => open.insert(&key[..], &value[..]),
                 None => open.remove(&key[..]),
             }
             .map_err(engine("write a small table"))?;
+            if let Some(old) = old {
+                content.drop_pair(table, key, old.value());
+            }
+            if let Some(value) = value {
+                content.add_pair(table, key, value);
+            }
         }
     }
     {
@@ -222,6 +249,13 @@ pub(super) fn write_batch(db: &Database, batch: &Batch) -> Result<(), StoreError
         if let Some(conf_state) = &batch.conf_state {
             put(STATE_CONF, conf_state)?;
         }
+        if known.is_some() {
+            put(STATE_CONTENT, &Stored { applied: batch.applied.0, content }.encode())?;
+        }
+        // Of another index it counts as not known.
+        if let Some(running) = batch.running {
+            put(STATE_RUNNING, &applied_value((batch.applied.0, running)))?;
+        }
     }
     transaction.commit().map_err(engine("commit"))
 }
@@ -231,4 +265,10 @@ pub(crate) fn applied_value(applied: (u64, u64)) -> [u8; 16] {
     value[..8].copy_from_slice(&applied.0.to_be_bytes());
     value[8..].copy_from_slice(&applied.1.to_be_bytes());
     value
+}
+
+/// The running hash, if the value belongs to this applied index.
+pub(crate) fn running_of(value: &[u8], applied: u64) -> Option<u64> {
+    let value = u128::from_be_bytes(value.try_into().ok()?);
+    ((value >> 64) as u64 == applied).then_some(value as u64)
 }

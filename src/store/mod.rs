@@ -38,6 +38,7 @@
 
 mod backend;
 mod batch;
+mod content;
 mod fetch;
 mod pending;
 mod staging;
@@ -54,19 +55,24 @@ use bytes::Bytes;
 use redb::{Builder, Database, ReadableDatabase};
 
 use backend::{Backend, Traffic};
-use tables::{STATE, STATE_APPLIED, STATE_CONF, STATE_FORMAT, STATE_REVISION};
+use tables::{
+    STATE, STATE_APPLIED, STATE_CONF, STATE_CONTENT, STATE_FORMAT, STATE_REVISION, STATE_RUNNING,
+};
 
 use crate::disk::{Disk, Fault, File, Open};
 use crate::telemetry::io::FileKind;
 
 pub use backend::Room;
 pub use batch::{Batch, CommitStats, DROPPED_PER_BATCH, Writer};
+pub use content::{Content, hash_pair, hash_row};
 pub use pending::Pending;
 pub use staging::{Exchange, Export, Retired, Row, Staging, Swapped, sweep};
 pub use tables::{
     FORMAT, META_FINISHED_COMPACT, META_SCHEDULED_COMPACT, Table, parse_revision_value,
     revision_value, row_footprint,
 };
+#[cfg(test)]
+pub(crate) use tests::edit::edit;
 pub use view::{Shared, Snapshot, View, ViewAges};
 
 /// Default size of the engine's page cache: 64 MiB, the share of a small node's memory budget.
@@ -137,6 +143,10 @@ pub struct Loaded {
     pub conf_state: Bytes,
     /// Newest revision; zero before the first batch.
     pub revision: i64,
+    /// The machine's running hash at `applied`; `None` if the file does not say.
+    pub running: Option<u64>,
+    /// The checksum over all rows, as the file says; compare it with what is read.
+    pub content: Option<Content>,
     /// All small tables.
     pub small: BTreeMap<(Table, Bytes), Bytes>,
     /// Main revision of the newest accepted compaction, zero for none.
@@ -225,6 +235,8 @@ fn create(disk: &dyn Disk, path: &Path, options: &Options) -> Result<(), StoreEr
             (STATE_APPLIED, &batch::applied_value((0, 0))),
             (STATE_REVISION, &0_i64.to_be_bytes()),
             (STATE_CONF, &[]),
+            (STATE_CONTENT, &content::Stored { applied: 0, content: Content::default() }.encode()),
+            (STATE_RUNNING, &batch::applied_value((0, 0))),
         ] {
             state.insert(key, value).map_err(engine("write table state"))?;
         }
@@ -260,6 +272,8 @@ fn load(db: &Database, path: &Path) -> Result<Loaded, StoreError> {
     let revision = i64::from_be_bytes(fixed::<8>("revision", get(STATE_REVISION)?)?);
     let conf_state = get(STATE_CONF)?.ok_or(StoreError::Damaged { key: "conf_state" })?;
 
+    let running = get(STATE_RUNNING)?.and_then(|value| batch::running_of(&value, applied.0));
+
     let view = View::open(db, applied, revision)?;
     let mut small = BTreeMap::new();
     for table in Table::ALL {
@@ -267,6 +281,8 @@ fn load(db: &Database, path: &Path) -> Result<Loaded, StoreError> {
             small.insert((table, Bytes::copy_from_slice(key)), Bytes::copy_from_slice(value));
         })?;
     }
+    let stored = get(STATE_CONTENT)?.and_then(|value| content::Stored::decode(&value));
+    let content = stored.filter(|stored| stored.applied == applied.0).map(|stored| stored.content);
     let mark = |key: &'static [u8], name: &'static str| match small
         .get(&(Table::Meta, Bytes::from_static(key)))
     {
@@ -277,6 +293,8 @@ fn load(db: &Database, path: &Path) -> Result<Loaded, StoreError> {
         applied,
         conf_state,
         revision,
+        running,
+        content,
         scheduled_compact: mark(META_SCHEDULED_COMPACT, "scheduledCompactRev")?,
         finished_compact: mark(META_FINISHED_COMPACT, "finishedCompactRev")?,
         small,

@@ -1,8 +1,9 @@
 //! A whole state on its way from one store to another: read from a view, written to a file aside,
 //! and put in the place of the old file.
 
-use super::batch::write_batch;
-use super::tables::{STATE, STATE_CONF, Table};
+use super::batch::{running_of, write_batch};
+use super::content::{Content, Stored};
+use super::tables::{STATE, STATE_CONF, STATE_CONTENT, STATE_RUNNING, Table};
 use super::view::{Shared, View};
 use super::{
     Batch, Loaded, Options, StoreError, Traffic, Writer, create, engine, engine_open, load,
@@ -54,6 +55,24 @@ impl Export {
             }
         })?;
         Ok(found)
+    }
+
+    /// What the file says of its content, whatever is read from it, and the running hash at its
+    /// applied index; each `None` if the file does not say.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn said(&self) -> Result<(Option<Content>, Option<u64>), StoreError> {
+        let applied = self.applied().0;
+        let (mut content, mut running) = (None, None);
+        self.view.pairs(STATE, &mut |key, value| {
+            if key == STATE_CONTENT {
+                content = Stored::decode(value).filter(|stored| stored.applied == applied);
+            } else if key == STATE_RUNNING {
+                running = running_of(value, applied);
+            }
+        })?;
+        Ok((content.map(|stored| stored.content), running))
     }
 
     /// The next rows, about `bytes` of them; empty behind the last one.
@@ -160,24 +179,45 @@ impl Staging {
         write_batch(&self.db, &Batch { rows, ..Batch::default() })
     }
 
-    /// Adds what is not a row, makes everything durable and closes the file.
+    /// Adds what is not a row and makes everything durable. Then reads back all that was written:
+    /// what comes out is what the file holds.
     ///
     /// # Errors
     /// As [`Staging::create`].
-    pub fn finish(
-        self,
+    pub fn seal(
+        &mut self,
         small: Vec<(Table, Bytes, Bytes)>,
         conf_state: Bytes,
-    ) -> Result<(), StoreError> {
+        running: Option<u64>,
+    ) -> Result<Content, StoreError> {
         let small = small.into_iter().map(|(table, key, value)| (table, key, Some(value)));
         let batch = Batch {
             small: small.collect(),
             applied: self.at,
             conf_state: Some(conf_state),
             revision: self.revision,
+            running,
             ..Batch::default()
         };
         write_batch(&self.db, &batch)?;
+        let view = View::open(&self.db, self.at, self.revision)?;
+        let mut content = Content::default();
+        let all = view.scan_borrowed(Revision::default(), i64::MAX, |revision, tombstone, row| {
+            content.add_row(revision, tombstone, row);
+            ControlFlow::Continue(())
+        });
+        let _: ControlFlow<()> = all?;
+        for table in Table::ALL {
+            view.small(table, &mut |key, value| content.add_pair(table, key, value))?;
+        }
+        Ok(content)
+    }
+
+    /// Closes the file.
+    ///
+    /// # Errors
+    /// As [`Staging::create`].
+    pub fn finish(self) -> Result<(), StoreError> {
         self.db.close().map_err(engine("close the staged file"))?;
         sync_parent(&*self.disk, &self.file)
     }

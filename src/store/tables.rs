@@ -11,8 +11,10 @@
 //! keys without an offset table; byte order is revision order because both numbers are
 //! non-negative.
 //!
-//! `state` belongs to the store alone: `format`, `applied` (index, term), `conf_state` and
-//! `revision`. They are written in the transaction that holds the effects they describe.
+//! `state` belongs to the store alone: `format`, `applied` (index, term), `conf_state`, `revision`,
+//! `content` (see [`super::content`]) and `running` (index, hash). They are written in the
+//! transaction that holds the effects they describe. A former version of the program reads the
+//! file without the last two and leaves them as they are, so both name the index they belong to.
 
 use redb::TableDefinition;
 
@@ -46,6 +48,11 @@ pub(crate) const STATE_APPLIED: &[u8] = b"applied";
 pub(crate) const STATE_CONF: &[u8] = b"conf_state";
 /// Key in `state`: the newest revision whose rows are all in `revs`, 8 bytes big-endian.
 pub(crate) const STATE_REVISION: &[u8] = b"revision";
+
+/// Key in `state`: checksum over all rows, see [`super::content`].
+pub(crate) const STATE_CONTENT: &[u8] = b"content";
+/// Key in `state`: applied index and the machine's running hash there, 8 bytes big-endian each.
+pub(crate) const STATE_RUNNING: &[u8] = b"running";
 
 /// Key in [`Table::Meta`]: revision of the newest accepted compaction, as [`revision_value`].
 pub const META_SCHEDULED_COMPACT: &[u8] = b"scheduledCompactRev";

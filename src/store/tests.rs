@@ -1,5 +1,6 @@
 //! Tests of the store on a simulated disk; power loss is in `tests/store_crash.rs`.
 
+pub(crate) mod edit;
 mod interleavings;
 mod many_rows;
 
@@ -70,7 +71,8 @@ fn scan(rows: &impl Rows, from: i64, to: i64) -> Vec<Row> {
 fn a_new_store_is_empty_and_a_reopened_one_has_everything() {
     let disk = new_disk();
     let (mut writer, shared, loaded) = open_store(&disk);
-    assert_eq!(loaded, Loaded { empty: true, ..Loaded::default() });
+    let (running, content) = (Some(0), Some(Content::default()));
+    assert_eq!(loaded, Loaded { empty: true, running, content, ..Loaded::default() });
     let mut first = batch(2, 9);
     first.conf_state = Some(Bytes::from_static(b"conf"));
     first.small = vec![

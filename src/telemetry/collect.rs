@@ -1,6 +1,7 @@
 //! Takes one sample of everything: turns counters and states into the series of an exposition.
 
 mod disk;
+mod divergence;
 mod log;
 mod peers;
 mod rpc;
@@ -62,6 +63,7 @@ pub(super) fn sources(out: &mut Exposition, sources: &Sources, state: &StateSamp
     disk::files(out, &sources.io);
     disk::gate(out, &sources.gate);
     log::collect(out, &sources.node);
+    divergence::collect(out, &sources.node.divergence);
     rpc::calls(out, &sources.rpc);
     rpc::connections(out, sources, state);
     state::process(out, sources, state);

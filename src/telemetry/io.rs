@@ -176,7 +176,7 @@ impl IoStats {
             IoOp::SyncData | IoOp::SyncAll => Some(Part::Sync),
             _ => None,
         };
-        InFlight { cell, slot, start_ns, outcome: None, mix: self.mix(kind).zip(part) }
+        InFlight { cell, slot, start_ns, outcome: None, offset: 0, mix: self.mix(kind).zip(part) }
     }
 
     /// Writes and syncs of the log or the store; other files have no mix worth knowing.
@@ -231,6 +231,7 @@ pub struct InFlight<'a> {
     slot: Option<&'a AtomicU64>,
     start_ns: u64,
     outcome: Option<u64>,
+    offset: u64,
     mix: Option<(&'a SyncMix, Part)>,
 }
 
@@ -242,6 +243,12 @@ enum Part {
 }
 
 impl InFlight<'_> {
+    /// Says where in its file the operation takes place.
+    pub fn at(mut self, offset: u64) -> Self {
+        self.offset = offset;
+        self
+    }
+
     /// Ends the operation: `bytes` were moved, or it failed.
     pub fn end(mut self, bytes: u64, ok: bool) {
         self.outcome = ok.then_some(bytes);
@@ -253,7 +260,7 @@ impl Drop for InFlight<'_> {
         let now_ns = clock::now_ns();
         self.cell.latency.record_ns(now_ns.saturating_sub(self.start_ns));
         match (self.mix, self.outcome) {
-            (Some((mix, Part::Write)), Some(bytes)) => mix.wrote(bytes),
+            (Some((mix, Part::Write)), Some(bytes)) => mix.wrote(self.offset, bytes),
             (Some((mix, Part::Sync)), Some(_)) => mix.synced(now_ns),
             _ => {}
         }
@@ -296,7 +303,7 @@ mod tests {
         stats.begin(FileKind::Wal, IoOp::SyncData).end(0, true);
         stats.begin(FileKind::Wal, IoOp::SyncData).end(0, false);
         let seen = stats.mix(FileKind::Wal).expect("a mix").snapshot();
-        assert_eq!((seen.writes, seen.bytes), (1, 100));
+        assert_eq!((seen.writes, seen.bytes, seen.extents), (1, 100, 1));
         assert_eq!(seen.bytes_per_sync, [(112, 1)]);
         assert!(stats.mix(FileKind::Meta).is_none());
     }

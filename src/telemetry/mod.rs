@@ -6,6 +6,7 @@
 pub mod clock;
 mod collect;
 pub mod disk_health;
+pub mod divergence;
 pub mod doubling;
 pub mod exposition;
 pub mod families;

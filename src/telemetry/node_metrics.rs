@@ -3,6 +3,7 @@
 //! Nothing here allocates or locks on the way of a request; names and texts of the exposition are
 //! in `metrics`.
 
+use super::divergence::Divergence;
 use super::doubling::Doubling;
 use super::histogram::LatencyHistogram;
 use super::pending::PendingAges;
@@ -62,6 +63,10 @@ pub struct NodeMetrics {
     pub wal_groups: AtomicU64,
     /// Entries written in all groups.
     pub wal_group_entries: AtomicU64,
+    /// Entries that were committed while this member led and its own disk did not have them.
+    pub committed_early: AtomicU64,
+    /// Entries that were committed while this member led and its own disk had them.
+    pub committed_late: AtomicU64,
     /// Bytes of committed rows that the store has not made durable.
     pub store_pending_bytes: AtomicU64,
     /// Time of applying one command, by command and success.
@@ -102,6 +107,8 @@ pub struct NodeMetrics {
     pub lease_ttls: Doubling<1_000, 24>,
     /// Compactions.
     pub compactions: Compactions,
+    /// Comparison of members.
+    pub divergence: Divergence,
     /// Free bytes of the data directory's file system.
     pub free_bytes: AtomicU64,
     /// Free inodes of the data directory's file system.

@@ -25,6 +25,8 @@ pub struct PeerNumbers {
     pub disconnected: AtomicU64,
     /// Time from a ping to its answer.
     pub round_trip: LatencyHistogram,
+    /// Time from sending it entries to its word that they are on its disk.
+    pub append: LatencyHistogram,
     /// Snapshots sent to it.
     pub snapshots_sent: AtomicU64,
     /// Snapshots that did not reach it.

@@ -2,6 +2,7 @@
 //! process does.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 /// Size classes per octave.
 const PER_OCTAVE: u32 = 4;
@@ -11,10 +12,16 @@ const FIRST_OCTAVE: u32 = 6;
 const LAST_OCTAVE: u32 = 26;
 const CLASSES: usize = ((LAST_OCTAVE - FIRST_OCTAVE) * PER_OCTAVE + 1) as usize;
 
-/// Writes and syncs of one kind of file. Lock-free.
+/// Places that are remembered until the next sync; of more writes than that only the number is kept.
+const MAX_PLACES: usize = 65_536;
+
+/// Writes and syncs of one kind of file. One thread writes such a file, so its lock is free.
 #[derive(Debug)]
 pub struct SyncMix {
     unsynced: AtomicU64,
+    /// Offset and length of the writes since the last sync, neighbours in time and place merged.
+    places: Mutex<Vec<(u64, u64)>>,
+    extents: AtomicU64,
     writes: AtomicU64,
     bytes: AtomicU64,
     /// Second of the process clock of the last sync, plus one.
@@ -30,6 +37,8 @@ pub struct SyncMixSnapshot {
     pub writes: u64,
     /// Bytes of those.
     pub bytes: u64,
+    /// Contiguous stretches that the bytes of each sync made up: what the disk gets to write.
+    pub extents: u64,
     /// Seconds in which there was a sync.
     pub active_seconds: u64,
     /// Pairs of size in bytes and number of syncs with at most that many bytes written since the
@@ -57,6 +66,8 @@ impl SyncMix {
     pub(super) const fn new() -> Self {
         SyncMix {
             unsynced: AtomicU64::new(0),
+            places: Mutex::new(Vec::new()),
+            extents: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             last_second: AtomicU64::new(0),
@@ -65,7 +76,15 @@ impl SyncMix {
         }
     }
 
-    pub(super) fn wrote(&self, bytes: u64) {
+    pub(super) fn wrote(&self, offset: u64, bytes: u64) {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = places.len() < MAX_PLACES;
+        match places.last_mut() {
+            Some((start, length)) if *start + *length == offset => *length += bytes,
+            _ if room => places.push((offset, bytes)),
+            _ => _ = self.extents.fetch_add(1, Relaxed),
+        }
+        drop(places);
         self.writes.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes, Relaxed);
         self.unsynced.fetch_add(bytes, Relaxed);
@@ -73,6 +92,10 @@ impl SyncMix {
 
     pub(super) fn synced(&self, now_ns: u64) {
         let bytes = self.unsynced.swap(0, Relaxed);
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        self.extents.fetch_add(extents(&mut places), Relaxed);
+        places.clear();
+        drop(places);
         self.classes[class_of(bytes)].fetch_add(1, Relaxed);
         let second = now_ns / 1_000_000_000 + 1;
         if self.last_second.swap(second, Relaxed) != second {
@@ -86,6 +109,7 @@ impl SyncMix {
         SyncMixSnapshot {
             writes: self.writes.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
+            extents: self.extents.load(Relaxed),
             active_seconds: self.active_seconds.load(Relaxed),
             bytes_per_sync: counts
                 .filter(|(_, count)| *count > 0)
@@ -95,9 +119,38 @@ impl SyncMix {
     }
 }
 
+/// Number of contiguous stretches.
+fn extents(places: &mut [(u64, u64)]) -> u64 {
+    places.sort_unstable();
+    let (mut count, mut end) = (0, None);
+    for &(start, length) in &*places {
+        if end.is_none_or(|end| start > end) {
+            count += 1;
+        }
+        end = end.max(Some(start + length));
+    }
+    count
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_that_lie_together_are_one_extent_in_whatever_order_they_are_written() {
+        let mix = SyncMix::new();
+        for page in [7, 3, 4, 5, 6, 20] {
+            mix.wrote(page * 4_096, 4_096);
+        }
+        assert_eq!(mix.snapshot().extents, 0, "known at the sync");
+        mix.synced(1);
+        assert_eq!(mix.snapshot().extents, 2);
+        mix.wrote(0, 320);
+        mix.wrote(0, 320);
+        mix.synced(2);
+        mix.synced(3);
+        assert_eq!(mix.snapshot().extents, 3);
+    }
 
     #[test]
     fn classes_ascend_and_take_their_own_ends() {
@@ -115,14 +168,15 @@ mod tests {
     #[test]
     fn bytes_count_for_the_sync_that_follows_and_seconds_once() {
         let mix = SyncMix::new();
-        mix.wrote(60);
-        mix.wrote(40);
+        mix.wrote(0, 60);
+        mix.wrote(60, 40);
         mix.synced(5_000_000_000);
         mix.synced(5_900_000_000);
-        mix.wrote(600);
+        mix.wrote(100, 600);
         mix.synced(9_000_000_000);
         let seen = mix.snapshot();
         assert_eq!((seen.writes, seen.bytes, seen.active_seconds), (3, 700, 2));
+        assert_eq!(seen.extents, 2);
         assert_eq!(seen.bytes_per_sync, [(64, 1), (112, 1), (640, 1)]);
     }
 }

@@ -16,6 +16,9 @@ const IN_FLIGHT: u64 = 64;
 const GROUPED: f64 = 0.8;
 /// Delay of the store's syncs in the second test, in microseconds.
 const STORE_SYNC_US: u64 = 300_000;
+/// Rounds of the second test, and the most of them.
+const ROUNDS: usize = 7;
+const ROUNDS_MAX: usize = 30;
 /// Requests in flight in the second test.
 const WRITERS: usize = 8;
 
@@ -129,11 +132,18 @@ async fn a_slow_store_delays_no_write() {
     };
     let (slow, slow_calls) = started("slow", &format!("fdatasync:delay_enter={STORE_SYNC_US}"));
     let (plain, plain_calls) = started("plain", "fdatasync:delay_enter=0");
-    let (mut slow_p99, mut plain_p99) = (Vec::new(), Vec::new());
-    // In turn, so that what else the machine does meets both.
-    for _ in 0..7 {
-        plain_p99.push(put_p99(&plain, Duration::from_millis(700)).await);
-        slow_p99.push(put_p99(&slow, Duration::from_millis(700)).await);
+    let (mut slow_p99, mut plain_p99) = (Duration::MAX, Duration::MAX);
+    // A hundredth of the delay as slack: noise of a machine that is shared.
+    let limit = |plain: Duration| plain.mul_f64(1.2) + Duration::from_micros(STORE_SYNC_US / 100);
+    // In turn, so that what else the machine does meets both. A write that waited for the store would
+    // do so in every round, a busy machine spares some: the best of each counts, and more rounds are
+    // asked for only while they differ.
+    for round in 1..=ROUNDS_MAX {
+        plain_p99 = plain_p99.min(put_p99(&plain, Duration::from_millis(700)).await);
+        slow_p99 = slow_p99.min(put_p99(&slow, Duration::from_millis(700)).await);
+        if round >= ROUNDS && slow_p99 <= limit(plain_p99) {
+            break;
+        }
     }
     let commits = |calls| {
         let text: String = std::fs::read_to_string(calls).expect("what strace saw");
@@ -141,10 +151,6 @@ async fn a_slow_store_delays_no_write() {
     };
     assert!(commits(&slow_calls) >= 7, "the store was not synced during the measurement");
     assert!(commits(&plain_calls) >= 7, "the store was not synced during the measurement");
-    // A write that waited for the store would do so in every round, a busy machine spares some.
-    let (slow_p99, plain_p99) = (quantile(slow_p99, 0.0), quantile(plain_p99, 0.0));
     eprintln!("p99 of puts: {slow_p99:?} with slow store syncs, {plain_p99:?} without");
-    // A hundredth of the delay as slack: noise of a machine that is shared.
-    let limit = plain_p99.mul_f64(1.2) + Duration::from_micros(STORE_SYNC_US / 100);
-    assert!(slow_p99 <= limit, "{slow_p99:?}, without the delay {plain_p99:?}");
+    assert!(slow_p99 <= limit(plain_p99), "{slow_p99:?}, without the delay {plain_p99:?}");
 }

@@ -15,8 +15,9 @@ const SERIES_MAX: usize = 4_000;
 const BYTES_MAX: usize = 400_000;
 
 /// Families that this node cannot show.
-const ABSENT: [(&str, &str); 19] = [
+const ABSENT: [(&str, &str); 20] = [
     ("assay_disk_gate_p99_seconds", "the disk gate is off here, so nothing was measured"),
+    ("assay_peer_append_duration_seconds", "one member has no peers; see tests/cluster"),
     ("etcd_network_active_peers", "one member has no peers; see tests/cluster"),
     ("etcd_network_disconnected_peers_total", "one member has no peers; see tests/cluster"),
     ("etcd_network_peer_sent_bytes_total", "one member has no peers; see tests/cluster"),

@@ -213,7 +213,7 @@ impl Plan {
             step_down: true,
             silent: None,
             clients: 3,
-            think: 120 * MS,
+            think: 200 * MS,
             ..plan
         }
     }

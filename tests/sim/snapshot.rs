@@ -22,6 +22,8 @@ pub struct Rows {
     pieces: Vec<Vec<Row>>,
     small: Vec<(Table, Bytes, Bytes)>,
     conf: Bytes,
+    /// The running hash at its index.
+    running: Option<u64>,
 }
 
 impl Rows {
@@ -44,7 +46,8 @@ impl Rows {
         }
         let meta = SnapshotMeta { index, term, conf_state };
         let (revision, small) = (export.revision(), export.small()?);
-        Ok(Some(Rows { meta, revision, pieces, small, conf }))
+        let (_, running) = export.said()?;
+        Ok(Some(Rows { meta, revision, pieces, small, conf, running }))
     }
 
     pub fn len(&self) -> usize {
@@ -65,6 +68,7 @@ impl Rows {
             staging.rows(piece.clone())?;
         }
         let small = if with_tables { self.small.clone() } else { Vec::new() };
-        staging.finish(small, self.conf.clone())
+        staging.seal(small, self.conf.clone(), self.running)?;
+        staging.finish()
     }
 }

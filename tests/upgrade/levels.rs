@@ -31,13 +31,25 @@ async fn finalize_on_leader(cluster: &mut Cluster) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_cluster_begins_at_the_level_of_its_founders() {
+    assert_eq!(level(&Launch::assay().start(), "cluster"), 2, "before it is ready");
+    let cluster = Cluster::start(3);
+    let start = Instant::now();
+    while (0..3).any(|at| level(&cluster.nodes[at], "cluster") != 2) {
+        assert!(start.elapsed() < SOON, "nobody raised it");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_level_rises_when_all_members_know_it_and_somebody_says_so() {
-    let mut cluster = Cluster::start(3);
+    let mut cluster = Cluster::start_with(3, lowered);
     let leader = cluster.leader().await;
     let follower = (leader + 1) % 3;
-    cluster.nodes[follower].terminate(SOON);
-    cluster.nodes[follower].relaunch_with(lowered);
-    cluster.nodes[follower].restart();
+    for at in (0..3).filter(|at| *at != follower) {
+        cluster.nodes[at].terminate(SOON);
+        cluster.nodes[at].relaunch_with(present);
+        cluster.nodes[at].restart();
+    }
     let (code, text) = finalize_on_leader(&mut cluster).await;
     assert_eq!(code, 409, "{text}");
     assert!(text.contains("knows no higher one"), "{text}");
@@ -46,7 +58,7 @@ async fn the_level_rises_when_all_members_know_it_and_somebody_says_so() {
     assert_eq!(code, 409);
     assert!(text.contains(&cluster.nodes[leader].client_url()), "names the leader: {text}");
     for at in 0..3 {
-        assert_eq!(level(&cluster, at, "cluster"), 1);
+        assert_eq!(level(&cluster.nodes[at], "cluster"), 1);
     }
     // A member that is away may be of any version.
     cluster.nodes[follower].terminate(SOON);
@@ -69,10 +81,10 @@ async fn the_level_rises_when_all_members_know_it_and_somebody_says_so() {
     let (code, text) = finalize_on_leader(&mut cluster).await;
     assert_eq!(code, 200, "{text}");
     let start = Instant::now();
-    while (0..3).any(|at| level(&cluster, at, "cluster") != 2) {
+    while (0..3).any(|at| level(&cluster.nodes[at], "cluster") != 2) {
         assert!(start.elapsed() < SOON, "not applied everywhere");
     }
-    assert!((0..3).all(|at| level(&cluster, at, "program") == 2));
+    assert!((0..3).all(|at| level(&cluster.nodes[at], "program") == 2));
     // It is in the store by the end: the version before does not start on it.
     cluster.nodes[follower].terminate(SOON);
     cluster.nodes[follower].relaunch_with(lowered);
@@ -83,7 +95,7 @@ async fn the_level_rises_when_all_members_know_it_and_somebody_says_so() {
     assert!(log.contains("start the newer version again"), "{log}");
     cluster.nodes[follower].relaunch_with(present);
     cluster.nodes[follower].restart();
-    assert_eq!(level(&cluster, follower, "cluster"), 2);
+    assert_eq!(level(&cluster.nodes[follower], "cluster"), 2);
     // Nor does it join.
     let leader = cluster.leader().await;
     let mut clients = cluster.clients(leader).await;
@@ -96,10 +108,12 @@ async fn the_level_rises_when_all_members_know_it_and_somebody_says_so() {
 async fn a_command_above_the_own_level_stops_the_member_before_it_is_applied() {
     let home = tempfile::Builder::new().prefix("assay-upgrade-").tempdir().expect("temp dir");
     // The store commits when it is told to.
-    let mut node = Launch::assay()
-        .data_dir(&home.path().join("data"))
-        .arg("--backend-batch-interval=1h")
-        .start();
+    let launch =
+        Launch::assay().data_dir(&home.path().join("data")).arg("--backend-batch-interval=1h");
+    let mut node = lowered(launch).start();
+    node.terminate(SOON);
+    node.relaunch_with(present);
+    node.restart();
     let mut clients = node.clients().await;
     let put = |key: &'static str| PutRequest { key: key.into(), ..PutRequest::default() };
     clients.kv.put(put("before")).await.expect("put");

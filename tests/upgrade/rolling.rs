@@ -1,6 +1,6 @@
 //! A rolling upgrade under load, one member after the other, and the same way back.
 
-use crate::common::{Cluster, Etcdctl, Launch, Program, Tool};
+use crate::common::{Cluster, Etcdctl, Launch, Node, Program, Tool};
 use crate::history::Load;
 use crate::members::SOON;
 use assay::proto::etcdserverpb::{HashKvRequest, StatusRequest};
@@ -93,8 +93,8 @@ async fn roll(old: fn(Launch) -> Launch, old_says_its_level: bool) {
             through_etcdctl(&cluster, &format!("{new}-{at}"));
             if new || old_says_its_level {
                 let claims = if new { 2 } else { 1 };
-                assert_eq!(level(&cluster, at, "program"), claims);
-                assert_eq!(level(&cluster, at, "cluster"), 1, "nobody finalized it");
+                assert_eq!(level(&cluster.nodes[at], "program"), claims);
+                assert_eq!(level(&cluster.nodes[at], "cluster"), 1, "nobody finalized it");
             }
         }
     }
@@ -117,9 +117,8 @@ fn through_etcdctl(cluster: &Cluster, value: &str) {
 }
 
 /// `assay_feature_level` of a member.
-pub(crate) fn level(cluster: &Cluster, at: usize, kind: &str) -> u64 {
-    let url = cluster.nodes[at].metrics_url();
-    let (_, text) = crate::common::http_get(&url, "/metrics").expect("metrics");
+pub(crate) fn level(node: &Node, kind: &str) -> u64 {
+    let (_, text) = crate::common::http_get(&node.metrics_url(), "/metrics").expect("metrics");
     let name = format!("assay_feature_level{{kind=\"{kind}\"}} ");
     let line = text.lines().find_map(|line| line.strip_prefix(name.as_str()));
     line.expect("the metric").parse().expect("a whole number")

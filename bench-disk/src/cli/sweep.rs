@@ -20,6 +20,9 @@ pub(crate) struct Arguments {
     /// Directory on the disk in question
     #[arg(long, value_name = "D")]
     dir: PathBuf,
+    /// Another directory: what would the log gain there, away from the store's commits?
+    #[arg(long, value_name = "W")]
+    wal_dir: Option<PathBuf>,
     /// Milliseconds per point and round; there are 14 points and 3 rounds
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     point_ms: u64,
@@ -30,16 +33,21 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     signals::listen();
-    if let Some(lock) = lock::live_node(&arguments.dir) {
-        return Err(Failure::Live { directory: arguments.dir.clone(), lock });
+    let mut places = Vec::new();
+    for directory in [Some(&arguments.dir), arguments.wal_dir.as_ref()].into_iter().flatten() {
+        if let Some(lock) = lock::live_node(directory) {
+            return Err(Failure::Live { directory: directory.clone(), lock });
+        }
+        let environment = Environment::inspect(directory)?;
+        if let Some(refusal) = environment.refusals().next() {
+            eprintln!("bench-disk: {}", refusal.text);
+            return Ok(exit::REFUSED);
+        }
+        places.push(environment);
     }
-    let environment = Environment::inspect(&arguments.dir)?;
-    if let Some(refusal) = environment.refusals().next() {
-        eprintln!("bench-disk: {}", refusal.text);
-        return Ok(exit::REFUSED);
-    }
+    let (environment, log) = (&places[0], places.get(1));
     let _lock = match RunDir::locate() {
-        Some(run_dir) => Some(run_dir.lock_of(&Identity::of(&environment).disk_key())?.take(
+        Some(run_dir) => Some(run_dir.lock_of(&Identity::of(environment).disk_key())?.take(
             LOCK_PATIENCE,
             &signals::INTERRUPTED,
             &mut |_| {},
@@ -48,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     };
     let terminal = std::io::stderr().is_terminal();
     let time = Duration::from_millis(arguments.point_ms);
-    let result = sweep::sweep(&environment, time, &signals::INTERRUPTED, &mut |done, all| {
+    let result = sweep::sweep(environment, log, time, &signals::INTERRUPTED, &mut |done, all| {
         if terminal {
             eprint!("\r{done} of {all} {}", if done == all { "\n" } else { "" });
         }

@@ -106,6 +106,7 @@ impl Syncs {
                 },
                 histogram: self.0.iter().copied().filter(|(_, count)| *count > 0).collect(),
                 elapsed_ns: nanos(elapsed),
+                end: None,
                 bytes: 0,
                 syncs: self.count(),
                 flushes: None,

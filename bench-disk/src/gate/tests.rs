@@ -67,6 +67,7 @@ impl Fake {
             percentiles: Percentiles::of(&latencies, &summary).expect("samples"),
             histogram: Vec::new(),
             elapsed_ns: 1_500 * MS,
+            end: None,
             bytes: 1,
             syncs: 1,
             flushes: None,

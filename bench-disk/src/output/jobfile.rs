@@ -123,7 +123,7 @@ fn store(out: &mut String, shape: &Shape) {
         Some((None, _)) => return,
         Some((Some(interval), store)) => {
             let per_sync = (store.writes / store.syncs().max(1)).max(1);
-            let block = store.write_bytes().next_multiple_of(512);
+            let block = store.extent_bytes().next_multiple_of(512);
             ("as often and as large as recorded", block, per_sync, interval.as_millis())
         }
         None => ("about every 100 ms", 4 << 10, 10, 100),

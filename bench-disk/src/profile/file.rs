@@ -3,7 +3,7 @@
 //! ```json
 //! { "base": "standard", "samples": 60000, "min_seconds": 120, "time_box_seconds": 300,
 //!   "syncs_per_second": 200, "max_bytes": 2000000000, "append_bytes": 8000,
-//!   "preparation": "prewrite", "load": "all", "side_seconds": 10 }
+//!   "device_writes": 6000000, "preparation": "prewrite", "load": "all", "side_seconds": 10 }
 //! ```
 //!
 //! Everything but `base` may be left out. A plan that is easier than its base does not qualify a
@@ -64,6 +64,7 @@ struct Plan {
     /// 0 is unpaced.
     syncs_per_second: Option<u64>,
     max_bytes: Option<u64>,
+    device_writes: Option<u64>,
     append_bytes: Option<usize>,
     preparation: Option<Preparation>,
     load: Option<Load>,
@@ -111,6 +112,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Profile, String> {
         Some(rate) => profile.pace = Some(Duration::from_secs_f64(1.0 / rate as f64)),
     }
     profile.byte_budget = plan.max_bytes.unwrap_or(base.byte_budget);
+    profile.device_writes = plan.device_writes.or(base.device_writes);
     if let Some(bytes) = plan.append_bytes {
         if !(8..=MAX_APPEND).contains(&bytes) {
             return Err(format!("append_bytes must be 8 to {MAX_APPEND}"));
@@ -131,6 +133,8 @@ fn harder(profile: &Profile, base: &Profile) -> bool {
     profile.samples >= base.samples
         && profile.min_time >= base.min_time
         && profile.byte_budget >= base.byte_budget
+        && profile.time_box >= base.time_box
+        && profile.device_writes.unwrap_or(u64::MAX) >= base.device_writes.unwrap_or(u64::MAX)
         && pace
         && profile.shape == base.shape
 }

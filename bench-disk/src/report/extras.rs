@@ -1,7 +1,8 @@
 //! What is told beside the verdict: the other phases, the open-loop view, the price of a flush, and
 //! the minutes of a long run.
 
-use super::millis;
+use super::{millis, wrap};
+use crate::alike::alike;
 use crate::verdict::Measured;
 use std::fmt::Write;
 use std::time::Duration;
@@ -51,6 +52,9 @@ pub(super) fn render(measured: &Measured) -> String {
             ms(cost.synced_ns)
         );
     }
+    let median = Duration::from_nanos(measured.percentiles.p50_ns);
+    let kind = format!("kind        a median of {} is usual for {}", millis(median), alike(median));
+    out.push_str(&wrap("", 12, &kind));
     let step = measured.timeline.len().div_ceil(LINES).max(1);
     for minute in measured.timeline.iter().step_by(step) {
         let _ = writeln!(

@@ -96,10 +96,10 @@ impl Commits {
         Ok(())
     }
 
-    /// As many bytes per sync, in writes as long, and syncs as often as a node had.
+    /// As many bytes per sync, in pieces as long, and syncs as often as a node had.
     fn replay(mut self, recorded: &Recorded, stopped: &Receiver<()>) -> Result<(), ProbeError> {
         let Some(interval) = recorded.store_interval() else { return Ok(()) };
-        let part = usize::try_from(recorded.store.write_bytes()).unwrap_or(PAGE);
+        let part = usize::try_from(recorded.store.extent_bytes()).unwrap_or(PAGE);
         let part = part.clamp(1, STEP as usize);
         let mut next = Instant::now() + interval;
         while stopped.recv_timeout(next.saturating_duration_since(Instant::now()))

@@ -5,6 +5,7 @@ use crate::profile::Profile;
 use crate::sampler::companion::Companion;
 use crate::sampler::mix::{Mix, Random};
 use crate::sampler::neighbour::{Kind, Neighbour};
+use crate::sampler::processors::Processors;
 use crate::sampler::scratch::Scratch;
 use crate::sampler::segments::Segments;
 use crate::sampler::{Sample, Sampler};
@@ -74,6 +75,7 @@ pub struct NodeSampler {
     // Last: their threads end after nothing else is left to write.
     companion: Option<Companion>,
     neighbours: Vec<Neighbour>,
+    _processors: Option<Processors>,
 }
 
 impl NodeSampler {
@@ -96,6 +98,10 @@ impl NodeSampler {
             true => Some(Companion::start(&scratch, shape, pulse.clone())?),
             false => None,
         };
+        let recorded = shape.recorded().filter(|_| shape.load.store());
+        let processors = recorded
+            .map(|recorded| Processors::start(recorded, scratch.directory()))
+            .transpose()?;
         let mix = Mix::of(shape.appends.clone());
         // Random bytes: storage that compresses or deduplicates must not have it easy.
         let mut random = Random(0x0D15_C0DE_5A17_0001);
@@ -115,6 +121,7 @@ impl NodeSampler {
             wrote: None,
             companion,
             neighbours,
+            _processors: processors,
         })
     }
 

@@ -41,6 +41,9 @@ pub struct Recorded {
     pub program: String,
     /// Seconds with at least one sync of the log: what rates are counted over.
     pub active_seconds: u64,
+    /// Processor time of the process, in milliseconds; 0 in recordings of nodes that did not look.
+    #[serde(default)]
+    pub cpu_millis: u64,
     /// Synced appends of the log.
     pub log: Stream,
     /// Syncs of the store's file.
@@ -54,6 +57,10 @@ pub struct Stream {
     pub writes: u64,
     /// Bytes of all writes.
     pub bytes: u64,
+    /// Contiguous stretches that the bytes of each sync made up, all syncs together; 0 in recordings
+    /// of nodes that did not look.
+    #[serde(default)]
+    pub extents: u64,
     /// Pairs of size and count: syncs with at most this many bytes written since the one before,
     /// and more than the size of the pair before.
     pub bytes_per_sync: Vec<(u64, u64)>,
@@ -83,9 +90,10 @@ impl Stream {
         below
     }
 
-    /// Mean bytes of a write call, at least one.
-    pub fn write_bytes(&self) -> u64 {
-        (self.bytes / self.writes.max(1)).max(1)
+    /// Mean bytes that lie together, at least one: by extents, or by write calls if nobody looked.
+    pub fn extent_bytes(&self) -> u64 {
+        let parts = if self.extents > 0 { self.extents } else { self.writes };
+        (self.bytes / parts.max(1)).max(1)
     }
 }
 
@@ -154,6 +162,11 @@ impl Recorded {
         Ok(())
     }
 
+    /// Processors that the node kept busy while it was at work.
+    pub fn processors(&self) -> f64 {
+        self.cpu_millis as f64 / 1e3 / self.active_seconds.max(1) as f64
+    }
+
     /// Mean distance of the log's syncs while the node was at work.
     pub fn log_interval(&self) -> Duration {
         interval(self.active_seconds, self.log.syncs())
@@ -187,7 +200,11 @@ mod tests {
         let alone = Recorded::parse(document().to_string().as_bytes()).expect("valid");
         assert_eq!(alone.log_interval(), Duration::from_millis(500));
         assert_eq!(alone.store_interval(), Some(Duration::from_secs(5)));
-        assert_eq!(alone.store.write_bytes(), 4_096);
+        assert_eq!(alone.processors(), 0.0);
+        assert_eq!(Recorded { cpu_millis: 75_000, ..alone.clone() }.processors(), 1.5);
+        assert_eq!(alone.store.extent_bytes(), 4_096);
+        let looked = Stream { extents: 10, ..alone.store.clone() };
+        assert_eq!(looked.extent_bytes(), 16_384);
         let vars = serde_json::json!({"cmdline": [], KEY: document()});
         assert_eq!(Recorded::parse(vars.to_string().as_bytes()), Ok(alone));
     }

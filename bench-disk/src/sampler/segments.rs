@@ -43,11 +43,15 @@ impl Segments {
         self.position + size as u64 > self.bytes
     }
 
-    /// Takes the next segment into use, all but the sync of the directory. A node that has been
-    /// running for a while uses segments again whose entries are in the store.
+    /// Takes the next segment into use, all but the sync of the directory. A node fills its next
+    /// segments with zeros while it is idle, and after a while uses segments again whose entries
+    /// are in the store.
     pub fn change(&mut self) -> Result<(), ProbeError> {
         let next = match (self.preparation, self.old.take()) {
             (Preparation::Node, Some(old)) => old,
+            (Preparation::Node, None) => {
+                prepared(&self.scratch, self.bytes, Preparation::Prewrite, &self.pulse)?
+            }
             _ => prepared(&self.scratch, self.bytes, self.preparation, &self.pulse)?,
         };
         sync_all(&next, &self.pulse)?;

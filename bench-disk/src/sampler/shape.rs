@@ -39,7 +39,8 @@ pub enum Appends {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Preparation {
-    /// As the node does: the first segments are reserved, later ones are old segments once more.
+    /// As the node does: the first segment is reserved, the second filled with zeros ahead, later
+    /// ones are old segments once more.
     Node,
     /// Nothing: every append makes the file longer.
     Grow,

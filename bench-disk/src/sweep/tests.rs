@@ -64,19 +64,28 @@ fn a_short_sweep_of_a_real_directory_has_every_point_and_leaves_nothing() {
     let environment = Environment::inspect(directory.path()).expect("seen");
     let mut steps = Vec::new();
     let go = AtomicBool::new(false);
-    let sweep = sweep(&environment, Duration::from_millis(5), &go, &mut |done, all| {
-        steps.push((done, all));
-    })
-    .expect("measured");
+    let sweep =
+        sweep(&environment, Some(&environment), Duration::from_millis(5), &go, &mut |done, all| {
+            steps.push((done, all));
+        })
+        .expect("measured");
     assert_eq!(sweep.sizes.iter().map(|p| p.bytes).collect::<Vec<_>>(), SIZES);
     assert_eq!(sweep.committers.iter().map(|p| p.committers).collect::<Vec<_>>(), COMMITTERS);
     let preparations: Vec<&str> = sweep.preparations.iter().map(|p| p.preparation).collect();
     assert_eq!(preparations, ["grow", "fallocate", "pre-written", "recycled"]);
     assert!(sweep.sizes.iter().all(|p| p.n > 0 && p.p50_ns <= p.p99_ns));
-    assert_eq!(steps.last(), Some(&(42, 42)));
+    let separate = sweep.separate.as_ref().expect("another directory");
+    assert!(separate.together.n > 0 && separate.apart.n > 0, "{separate:?}");
+    assert!(sweep.render().contains("beside the store's commits"), "{}", sweep.render());
+    assert_eq!(steps.last(), Some(&(48, 48)));
     assert!(sweep.render().lines().all(|line| line.len() <= 80), "{}", sweep.render());
     assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 0);
-    let stopped =
-        super::sweep(&environment, Duration::from_secs(9), &AtomicBool::new(true), &mut |_, _| {});
+    let stopped = super::sweep(
+        &environment,
+        None,
+        Duration::from_secs(9),
+        &AtomicBool::new(true),
+        &mut |_, _| {},
+    );
     assert!(matches!(stopped, Err(ProbeError::Interrupted)));
 }

@@ -39,6 +39,7 @@ pub(crate) fn sample(outcome: Outcome, created: u64) -> Verdict {
             percentiles: Percentiles::of(&latencies, &summary).expect("samples"),
             histogram: vec![(300_001, 1), (10_000_001, 2)],
             elapsed_ns: 1_000_000_000,
+            end: None,
             bytes: 15_000,
             syncs: 9,
             flushes: Some(9),

@@ -48,6 +48,7 @@ pub(crate) fn verdict(outcome: Outcome) -> (Environment, Verdict) {
         percentiles: Percentiles::of(&latencies, &summary).expect("samples"),
         histogram: histogram.into_iter().collect(),
         elapsed_ns: finished.last().copied().unwrap_or(0),
+        end: Some(bench_disk::judge::End::Samples),
         bytes: 50_000_000,
         syncs: 10_500,
         flushes: Some(10_498),

@@ -1,4 +1,4 @@
-//! A file system in user space with one file, `disk.img`, in memory.
+//! A file system in user space with one file, `disk.img`, in memory; a flush may take its time.
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
@@ -7,8 +7,9 @@ use fuser::{
 };
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// Name of the file.
 pub(crate) const FILE: &str = "disk.img";
@@ -17,21 +18,46 @@ const FILE_NODE: INodeNo = INodeNo(2);
 /// The kernel may remember attributes for this long; they never change.
 const TTL: Duration = Duration::from_secs(60);
 
-/// The content of the file.
-struct MemoryFs(Mutex<Vec<u8>>);
+/// The last part of a wait is spent turning: a sleeping thread comes back when the machine likes.
+const TURN: Duration = Duration::from_micros(150);
 
-/// Mounts one with a file of this many MiB, until the session is dropped.
-pub(crate) fn mount(point: &Path, mib: usize) -> std::io::Result<BackgroundSession> {
+/// How long the flush of this number takes.
+type Times = Box<dyn Fn(u64) -> Duration + Send + Sync>;
+
+/// The content of the file, and where flushes wait.
+struct MemoryFs {
+    content: Mutex<Vec<u8>>,
+    flushes: Mutex<(u64, Sender<(Instant, ReplyEmpty)>)>,
+    times: Times,
+}
+
+/// Mounts one with a file of this many MiB, until the session is dropped. Flushes take as long as
+/// `times` says for their number; one that comes while another is under way waits for it.
+pub(crate) fn mount(point: &Path, mib: usize, times: Times) -> std::io::Result<BackgroundSession> {
     std::fs::create_dir_all(point)?;
     let mut config = Config::default();
     config.mount_options = vec![MountOption::FSName("memory".into())];
-    fuser::spawn_mount(MemoryFs(Mutex::new(vec![0; mib << 20])), point, &config)
+    let (flushes, waiting) = channel();
+    std::thread::Builder::new().name("flushes".into()).spawn(move || answer(&waiting))?;
+    let (content, flushes) = (Mutex::new(vec![0; mib << 20]), Mutex::new((0, flushes)));
+    fuser::spawn_mount(MemoryFs { content, flushes, times }, point, &config)
+}
+
+/// Answers flushes when their time has come, one after the other.
+fn answer(waiting: &Receiver<(Instant, ReplyEmpty)>) {
+    for (due, reply) in waiting {
+        std::thread::sleep(due.saturating_duration_since(Instant::now() + TURN));
+        while Instant::now() < due {
+            std::hint::spin_loop();
+        }
+        reply.ok();
+    }
 }
 
 impl MemoryFs {
     fn attributes(&self, node: INodeNo) -> FileAttr {
         let file = node == FILE_NODE;
-        let length = self.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        let length = self.content.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
         FileAttr {
             ino: node,
             size: if file { length } else { 0 },
@@ -76,7 +102,7 @@ impl Filesystem for MemoryFs {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let content = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         let from = (offset as usize).min(content.len());
         let to = (from + size as usize).min(content.len());
         reply.data(&content[from..to]);
@@ -94,7 +120,7 @@ impl Filesystem for MemoryFs {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let mut content = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         let from = offset as usize;
         match content.get_mut(from..from + data.len()) {
             Some(place) => {
@@ -106,7 +132,15 @@ impl Filesystem for MemoryFs {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
+        let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
+        let time = (self.times)(flushes.0);
+        flushes.0 += 1;
+        if time.is_zero() {
+            return reply.ok();
+        }
+        if let Err(lost) = flushes.1.send((Instant::now() + time, reply)) {
+            lost.0.1.error(Errno::EIO);
+        }
     }
 
     fn readdir(

@@ -54,10 +54,15 @@ pub(crate) struct Image(PathBuf);
 impl Image {
     /// Makes one of this many MiB; `None` where mkfs is missing.
     pub(crate) fn create(path: PathBuf, mib: u64) -> Option<Self> {
+        File::create(&path).and_then(|file| file.set_len(mib << 20)).expect("an image");
+        Self::format(path)
+    }
+
+    /// Makes one of a file that is there.
+    pub(crate) fn format(path: PathBuf) -> Option<Self> {
         if !tool("mkfs.ext4") {
             return None;
         }
-        File::create(&path).and_then(|file| file.set_len(mib << 20)).expect("an image");
         let made = Command::new("mkfs.ext4")
             .args(["-qF", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
             .arg(&path)

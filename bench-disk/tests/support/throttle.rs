@@ -1,5 +1,7 @@
 //! A control group that limits writes on a device, of whichever version the machine has.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use super::skip;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -69,5 +71,35 @@ impl Throttle {
 impl Drop for Throttle {
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// A limit of a device for everybody, as a slow disk is slow for everybody: the kernel's own threads
+/// too. Undone when this is dropped.
+pub(crate) struct DeviceLimit(String);
+
+impl DeviceLimit {
+    /// Where version 1 of control groups keeps the limits of the root group; version 2 has none
+    /// there.
+    const FILE: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device";
+
+    /// Limits writes per second on the device of a directory. `None`, with a visible word, where
+    /// the kernel offers no such limit.
+    pub(crate) fn writes(directory: &Path, per_second: u32) -> Option<Self> {
+        let device = fs::metadata(directory).expect("a directory").dev();
+        let device = format!("{}:{}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
+        match fs::write(Self::FILE, format!("{device} {per_second}")) {
+            Ok(()) => Some(Self(device)),
+            Err(error) => {
+                eprintln!("SKIPPED: no limit for all of a device: {}: {error}", Self::FILE);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for DeviceLimit {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::FILE, format!("{} 0", self.0));
     }
 }

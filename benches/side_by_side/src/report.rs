@@ -1,5 +1,7 @@
 //! Figures of all rounds: medians, spread, ratios, and the targets they are held against.
 
+use crate::closed_loop::{self, quantile_us};
+use crate::open_loop;
 use crate::server::Kind;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,14 +25,18 @@ use Target::{AtMost, None as Any, RatioAtLeast, RatioAtMost};
 /// Largest p99 of the generator's own floor in microseconds: above it the open loop measures itself.
 const FLOOR_LIMIT_US: f64 = 200.0;
 
-/// All figures in the order of the table: id, title, unit, target.
+/// A row of the table: id, title, unit, target.
+pub(crate) type Figure = (&'static str, &'static str, &'static str, Target);
+
+/// All figures of single servers in the order of the table.
 #[rustfmt::skip]
-const FIGURES: &[(&str, &str, &str, Target)] = &[
+pub(crate) const SINGLE: &[Figure] = &[
     ("start_written", "written after a start, before any load", "MiB", Any),
     ("put_1_rate", "puts, 1 in flight", "/s", Any),
     ("put_1_p50", "  p50", "us", Any),
     ("put_1_p99", "  p99", "us", Any),
     ("put_1_fsync_p50", "  the node's fdatasync p50", "us", Any),
+    ("put_1_fsync_p99", "  the node's fdatasync p99", "us", Any),
     ("put_1_fsync_mean", "  the node's fdatasync mean", "us", Any),
     ("put_1_overhead", "  p50 - fdatasync p50 - do-nothing p50", "us", AtMost(40.0)),
     ("wake_up", "  waking a sleeping thread here, p50", "us", Any),
@@ -42,6 +48,8 @@ const FIGURES: &[(&str, &str, &str, Target)] = &[
     ("put_64_cpu", "  server CPU per put", "us", RatioAtMost(0.5)),
     ("put_64_client", "  client CPU per put", "us", Any),
     ("put_64_per_fsync", "  puts per fdatasync", "", Any),
+    ("put_64_fsync_p50", "  the node's fdatasync p50", "us", Any),
+    ("put_64_fsync_p99", "  the node's fdatasync p99", "us", Any),
     ("put_64_fsync_mean", "  the node's fdatasync mean", "us", Any),
     ("put_1024_rate", "puts, 1,024 in flight", "/s", RatioAtLeast(1.4)),
     ("put_1024_p50", "  p50", "us", Any),
@@ -49,6 +57,8 @@ const FIGURES: &[(&str, &str, &str, Target)] = &[
     ("put_1024_cpu", "  server CPU per put", "us", RatioAtMost(0.5)),
     ("put_1024_client", "  client CPU per put", "us", Any),
     ("put_1024_per_fsync", "  puts per fdatasync", "", Any),
+    ("put_1024_fsync_p50", "  the node's fdatasync p50", "us", Any),
+    ("put_1024_fsync_p99", "  the node's fdatasync p99", "us", Any),
     ("put_1024_fsync_mean", "  the node's fdatasync mean", "us", Any),
     ("get_lin_1_rate", "linearizable gets, 1 in flight", "/s", RatioAtLeast(1.3)),
     ("get_lin_1_p99", "  p99", "us", Any),
@@ -94,8 +104,8 @@ const FIGURES: &[(&str, &str, &str, Target)] = &[
 ];
 
 /// Figures by id and program.
-#[derive(Default)]
 pub(crate) struct Report {
+    figures: &'static [Figure],
     samples: BTreeMap<(String, Kind), Vec<f64>>,
 }
 
@@ -140,6 +150,51 @@ fn number(value: f64) -> String {
 }
 
 impl Report {
+    /// Nothing measured yet; the table will have these rows.
+    pub(crate) fn new(figures: &'static [Figure]) -> Self {
+        Self { figures, samples: BTreeMap::new() }
+    }
+
+    /// Figures of a closed loop under `PREFIX_rate` and so on.
+    pub(crate) fn add_outcome(&mut self, prefix: &str, kind: Kind, outcome: &closed_loop::Outcome) {
+        let quantile = |quantile| quantile_us(&outcome.latency, quantile);
+        let (p50, p99) = (quantile(0.5), quantile(0.99));
+        let (server, client) = (outcome.server_us(), outcome.client_us());
+        for (name, figure) in [
+            ("rate", outcome.rate()),
+            ("p50", p50),
+            ("p99", p99),
+            ("cpu", server),
+            ("client", client),
+        ] {
+            self.add(&format!("{prefix}_{name}"), kind, figure);
+        }
+        eprintln!(
+            "  {:<7} {prefix:<12} {:>9.0}/s  p50 {p50:>8.0} us  p99 {p99:>8.0} us  server \
+             {server:>6.1} us  client {client:>5.1} us",
+            kind.name(),
+            outcome.rate(),
+        );
+    }
+
+    /// Figures of the open loop.
+    pub(crate) fn add_open(&mut self, kind: Kind, outcome: &open_loop::Outcome) {
+        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+            let figure = quantile_us(&outcome.latency, quantile);
+            self.add(&format!("open_{name}"), kind, figure);
+        }
+        self.add("open_rate", kind, outcome.rate);
+        self.add("open_late_p99", kind, quantile_us(&outcome.late, 0.99));
+        eprintln!(
+            "  {:<7} open         {:>9.0}/s  p50 {:>8.0} us  p99 {:>8.0} us  sent late p99 {:.0} us",
+            kind.name(),
+            outcome.rate,
+            quantile_us(&outcome.latency, 0.5),
+            quantile_us(&outcome.latency, 0.99),
+            quantile_us(&outcome.late, 0.99),
+        );
+    }
+
     /// One figure of one round.
     pub(crate) fn add(&mut self, id: &str, kind: Kind, figure: f64) {
         self.samples.entry((id.to_string(), kind)).or_default().push(figure);
@@ -160,7 +215,7 @@ impl Report {
         let heads = ["", "assay (min..max)", "etcd (min..max)", "nothing", "ratio", "target"];
         let [a, b, c, d, e, f] = heads;
         let _ = writeln!(out, "{a:<45} {b:>26} {c:>26} {d:>9} {e:>7} {f:>9}");
-        for (id, title, unit, target) in FIGURES {
+        for (id, title, unit, target) in self.figures {
             let [own, other, nothing] =
                 [Kind::Assay, Kind::Etcd, Kind::Nothing].map(|kind| self.summary(id, kind));
             if own.is_none() && other.is_none() && nothing.is_none() {
@@ -209,7 +264,7 @@ impl Report {
 
     /// Everything for programs.
     pub(crate) fn json(&self) -> Value {
-        let figures = FIGURES.iter().filter_map(|(id, title, unit, target)| {
+        let figures = self.figures.iter().filter_map(|(id, title, unit, target)| {
             let mut figure = serde_json::Map::new();
             for kind in [Kind::Assay, Kind::Etcd, Kind::Nothing] {
                 if let Some(samples) = self.samples.get(&((*id).to_string(), kind)) {
@@ -255,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_table_shows_a_missed_target() {
-        let mut report = Report::default();
+        let mut report = Report::new(SINGLE);
         report.add("put_64_rate", Kind::Assay, 100.0);
         report.add("put_64_rate", Kind::Etcd, 100.0);
         assert!(report.table().contains("MISSED"));

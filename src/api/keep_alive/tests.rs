@@ -13,6 +13,8 @@ struct Bench {
     requests: Option<mpsc::UnboundedSender<Result<LeaseKeepAliveRequest, Status>>>,
     started: Started,
     stop: watch::Sender<bool>,
+    /// Held: a channel that closes ends the stream.
+    _fence: watch::Sender<bool>,
     stream: KeepAlives<Requests, Box<dyn Fn(i64) -> Work>>,
 }
 
@@ -20,6 +22,7 @@ fn bench() -> Bench {
     let (requests, received) = mpsc::unbounded_channel();
     let (start, started) = mpsc::unbounded_channel();
     let (stop, stopping) = watch::channel(false);
+    let (fence, fenced) = watch::channel(false);
     let renew = move |id| -> Work {
         let (done, wait) = oneshot::channel();
         start.send((id, done)).unwrap();
@@ -28,9 +31,9 @@ fn bench() -> Bench {
     let stream = KeepAlives::new(
         UnboundedReceiverStream::new(received),
         Box::new(renew) as Box<dyn Fn(i64) -> Work>,
-        until_stop(stopping),
+        until_stop(stopping, fenced),
     );
-    Bench { requests: Some(requests), started, stop, stream }
+    Bench { requests: Some(requests), started, stop, _fence: fence, stream }
 }
 
 impl Bench {

@@ -74,6 +74,41 @@ async fn learners_serve_status_and_serializable_ranges_only() {
 }
 
 #[tokio::test]
+async fn a_fenced_member_says_how_it_is_and_shows_no_data() {
+    let api = Api::start();
+    api.node.state.fenced.store(true, SeqCst);
+    let refused = (Code::Unavailable, text(crate::api::status::FENCED.1));
+    let serializable = RangeRequest { serializable: true, ..key() };
+    assert_eq!(api.call(RANGE, &key()).await.status(), refused);
+    assert_eq!(api.call(RANGE, &serializable).await.status(), refused);
+    let served = |method: &&Method| method.on_fenced();
+    let mut names: Vec<&str> = Method::ALL.iter().filter(served).map(|m| m.name()).collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [
+            "Alarm",
+            "AuthStatus",
+            "Check",
+            "Hash",
+            "HashKV",
+            "MemberAdd",
+            "MemberList",
+            "MemberPromote",
+            "MemberRemove",
+            "MemberUpdate",
+            "MoveLeader",
+            "Status",
+            "Watch"
+        ],
+        "the one named Watch is that of health"
+    );
+    assert!(!Method::Watch.on_fenced() && Method::HealthWatch.on_fenced());
+    let status = "/etcdserverpb.Maintenance/Status";
+    assert_eq!(api.call(status, &StatusRequest {}).await.status().0, Code::Ok);
+}
+
+#[tokio::test]
 async fn calls_are_counted() {
     let api = Api::start();
     let put = PutRequest { key: "k".into(), value: "v".into(), ..Default::default() };

@@ -30,6 +30,7 @@ pub(super) struct State {
     /// The leader; 0 for none.
     pub(super) leader: AtomicU64,
     pub(super) learner: AtomicBool,
+    pub(super) fenced: AtomicBool,
     pub(super) short_of_space: AtomicBool,
     /// Refuses whatever goes through the log or the quorum.
     pub(super) refuse: Mutex<Option<Refused>>,
@@ -85,6 +86,7 @@ impl Local {
             index: AtomicU64::new(0),
             leader: AtomicU64::new(MEMBER),
             learner: AtomicBool::new(false),
+            fenced: AtomicBool::new(false),
             short_of_space: AtomicBool::new(false),
             refuse: Mutex::new(None),
             hang: AtomicBool::new(false),
@@ -247,6 +249,10 @@ impl Node for Local {
 
     fn stopping(&self) -> watch::Receiver<bool> {
         self.state.stopping.subscribe()
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.state.fenced.load(SeqCst)
     }
 
     fn is_ready(&self) -> bool {

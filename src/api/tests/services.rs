@@ -37,6 +37,19 @@ async fn status_reports_the_api_level_and_alarms() {
     assert_eq!(client.alarm(get(0)).await.unwrap().into_inner().alarms.len(), 0);
 }
 
+/// A command that applying does not know would stop every member, again at each start.
+#[tokio::test]
+async fn alarms_with_unknown_numbers_do_not_reach_the_log() {
+    let api = Api::start();
+    let mut client = MaintenanceClient::new(api.channel().await);
+    let proposed = api.node.state.proposed.load(SeqCst);
+    for (action, alarm) in [(3, 2), (9, 2), (-1, 1), (1, 3), (1, -1)] {
+        let refused = client.alarm(AlarmRequest { action, member_id: 5, alarm }).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{action} {alarm}");
+    }
+    assert_eq!(api.node.state.proposed.load(SeqCst), proposed);
+}
+
 #[tokio::test]
 async fn hashes_change_with_the_data() {
     let api = Api::start();

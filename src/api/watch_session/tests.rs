@@ -13,6 +13,7 @@ struct Client {
     bench: Bench,
     requests: Option<mpsc::UnboundedSender<Result<WatchRequest, Status>>>,
     stop: watch::Sender<bool>,
+    fence: watch::Sender<bool>,
     session: Session<Requests, fn(i64) -> ResponseHeader>,
 }
 
@@ -25,13 +26,14 @@ impl Client {
         let bench = Bench::start();
         let (requests, received) = mpsc::unbounded_channel();
         let (stop, stopping) = watch::channel(false);
+        let (fence, fenced) = watch::channel(false);
         let session = Session::new(
             UnboundedReceiverStream::new(received),
             bench.lane.open(),
             header as fn(i64) -> ResponseHeader,
-            until_stop(stopping),
+            until_stop(stopping, fenced),
         );
-        Self { bench, requests: Some(requests), stop, session }
+        Self { bench, requests: Some(requests), stop, fence, session }
     }
 
     fn send(&self, request: RequestUnion) {
@@ -129,6 +131,17 @@ async fn a_half_close_does_not_end_the_stream() {
     assert!(client.next().await.created);
     client.bench.put("a", 3);
     assert_eq!(client.next().await.events.len(), 1);
+}
+
+#[tokio::test]
+async fn a_fence_ends_the_stream_so_that_the_client_goes_elsewhere() {
+    let mut client = Client::new();
+    client.create(create(b"k", b"", 0));
+    assert!(client.next().await.created);
+    client.fence.send(true).unwrap();
+    let end = client.session.next().await.unwrap().unwrap_err();
+    assert_eq!((end.code(), end.message()), (Code::Unavailable, status::FENCED.1));
+    assert!(client.session.next().await.is_none());
 }
 
 #[tokio::test]

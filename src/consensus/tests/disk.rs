@@ -250,6 +250,21 @@ fn the_fit_one_is_chosen() {
 }
 
 #[test]
+fn who_lacks_committed_entries_is_not_chosen() {
+    let mut disks = Disks::new(3);
+    // 3 helps to commit and is too slow to lead; 2 answers heartbeats and gets no entries.
+    disks.p99_us = BTreeMap::from([(3, 400_000)]);
+    disks.group.lose = |w| w.kind() == WireKind::Append && w.to() == 2;
+    disks.ticks(5);
+    disks.hang(&[1]);
+    disks.ticks(30);
+    assert_eq!((disks.leader(), disks.hand_overs()), (Some(1), 0));
+    disks.group.lose = |_| false;
+    disks.ticks(3);
+    assert_eq!(disks.handed_over().map(|(_, to, _)| to), Some(2), "as soon as it has them");
+}
+
+#[test]
 fn a_pause_doubles_before_it_happens_again() {
     let mut disks = Disks::new(3);
     let mut pauses = Vec::new();
@@ -410,6 +425,17 @@ fn a_slow_leader_gives_way_to_a_much_faster_member_only() {
     disks.p99_us.insert(3, 40_000);
     disks.ticks(50);
     assert_eq!(disks.leader(), Some(3), "all are slow");
+}
+
+#[test]
+fn a_slow_leader_that_nobody_relieves_waits_before_it_asks_again() {
+    let mut disks = Disks::new(3);
+    disks.group.lose = |w| w.kind() == WireKind::TimeoutNow;
+    disks.p99_us = BTreeMap::from([(1, 30_000), (2, 1_000), (3, 1_000)]);
+    disks.ticks(80);
+    assert_eq!((disks.leader(), disks.hand_overs()), (Some(1), 1), "{:?}", disks.events());
+    disks.ticks(60);
+    assert_eq!(disks.hand_overs(), 2);
 }
 
 #[test]

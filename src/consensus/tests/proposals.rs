@@ -160,6 +160,36 @@ fn acknowledgements_wait_for_the_disk_and_appends_do_not() {
 }
 
 #[test]
+fn a_commit_index_that_moved_alone_waits_for_no_disk() {
+    let mut group = Group::new(3, 0, None);
+    group.elect(1);
+    let effects = step(group.core(1), proposals(0..1, 1));
+    let entry = batch(&effects).unwrap();
+    let mut said = Vec::new();
+    for append in sent(&effects) {
+        let follower = append.to();
+        let written = batch(&step(group.core(follower), [Input::Wire(append)])).unwrap();
+        said.extend(sent(&step(group.core(follower), [Input::Persisted { batch: written }])));
+    }
+    // Both followers are a quorum while the leader's own disk is late.
+    let commit = step(group.core(1), said.into_iter().map(Input::Wire));
+    let commit = sent(&commit).into_iter().find(|w| w.to() == 2).unwrap();
+    assert_eq!((commit.kind(), commit.entries()), (WireKind::Append, 0));
+    let effects = step(group.core(2), [Input::Wire(commit)]);
+    assert_eq!(sent(&effects)[0].kind(), WireKind::AppendResponse, "waits for a disk");
+    let written = effects.iter().find_map(|e| match e {
+        Effect::Persist(batch) => Some(batch.sync),
+        _ => None,
+    });
+    assert_eq!(written, Some(false), "written without a sync");
+    assert!(effects.iter().any(|e| matches!(e, Effect::Apply(_))));
+    let status = group.status(1);
+    assert!(status.commit > status.persisted && status.batches_in_flight == 1);
+    step(group.core(1), [Input::Persisted { batch: entry }]);
+    assert_eq!(group.status(1).batches_in_flight, 0);
+}
+
+#[test]
 fn a_vote_waits_for_the_disk() {
     let mut group = Group::new(3, 0, None);
     let mut effects = Vec::new();

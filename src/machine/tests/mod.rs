@@ -2,11 +2,13 @@
 
 mod errors;
 mod facts;
+mod fences;
 mod history;
 mod levels;
 mod model;
 mod random;
 mod requests;
+mod running;
 mod speed;
 
 use super::*;

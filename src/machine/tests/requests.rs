@@ -63,3 +63,21 @@ command! {
     LeaseCheckpointRequest lease_checkpoint;
     AlarmRequest alarm;
 }
+
+/// etcd's member object as a change carries it: add, remove or update of member `id`.
+pub(super) fn change(kind: i32, id: u64, url: &str) -> Entry {
+    #[derive(Clone, PartialEq, Message)]
+    struct ConfChange {
+        #[prost(uint64, tag = "1")]
+        id: u64,
+        #[prost(int32, tag = "2")]
+        kind: i32,
+        #[prost(uint64, tag = "3")]
+        node_id: u64,
+        #[prost(bytes = "bytes", tag = "4")]
+        context: Bytes,
+    }
+    let context = format!(r#"{{"id":{id},"peerURLs":["{url}"],"name":"m{id}"}}"#).into();
+    let change = ConfChange { id: 1, kind, node_id: id, context };
+    Entry(KIND_CHANGE, Bytes::new(), change.encode_to_vec().into())
+}

@@ -20,6 +20,9 @@ pub(super) fn collect(out: &mut Exposition, node: &NodeMetrics) {
     index.value(&["persisted"], get(&node.persisted));
     index.value(&["applied"], applied);
     index.value(&["durable"], get(&node.durable));
+    let mut by_own_sync = out.family(&assay::LEADER_COMMITTED);
+    by_own_sync.value(&["pending"], get(&node.committed_early));
+    by_own_sync.value(&["done"], get(&node.committed_late));
     out.value(&etcd::COMMITTED, committed);
     out.value(&etcd::APPLIED, applied);
     out.value(&assay::RAFT_TERM, get(&node.term));

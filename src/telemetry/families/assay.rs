@@ -67,6 +67,27 @@ families! {
         "Level of replicated commands that the cluster uses, this program knows, and every member knows (0 while one is not connected).";
     VOTERS Gauge, Count, "assay_cluster_voters" [] "Members with a vote.";
 
+    DIVERGENCE_COMPARED Counter, Count, "assay_divergence_comparisons_total" ["verdict"]
+        "Comparisons of another member's hashes with this leader's; unknown: there was nothing to compare.";
+    DIVERGENCE_CONFIRMED Counter, Count, "assay_divergence_confirmations_total" ["verdict"]
+        "Comparisons of all rows of the members by this leader; unknown: fewer than two could be compared.";
+    DIVERGENCE_SUSPECTED Gauge, Flag, "assay_divergence_suspected" []
+        "Whether this leader sees members whose hashes differ and that are not fenced.";
+    DIVERGENCE_ACTIONS Counter, Count, "assay_divergence_actions_total" []
+        "Times that this leader fenced a member, raised an alarm or handed over because data differs.";
+    DIVERGENCE_FENCED Gauge, Flag, "assay_divergence_fenced" []
+        "Whether this member is fenced because its data differs from the majority's.";
+    DIVERGENCE_FENCED_MEMBERS Gauge, Count, "assay_divergence_fenced_members" []
+        "Members that are fenced, as this one knows.";
+    DIVERGENCE_STORE Gauge, Flag, "assay_divergence_store_damaged" []
+        "Whether the store gave back something else at the start than what was written to it.";
+    DIVERGENCE_ALL_EQUAL Gauge, UnixTime, "assay_divergence_all_equal_timestamp_seconds" []
+        "When this leader last found all members equal; 0 if it never did.";
+    LEADER_COMMITTED Counter, Count, "assay_raft_leader_committed_entries_total" ["own_sync"]
+        "Entries committed while this member led, by whether its own sync of them was done.";
+    PEER_APPEND Histogram(DISK_EDGES), Seconds, "assay_peer_append_duration_seconds" ["To"]
+        "Time from sending entries to this member until it said that its disk holds them.";
+
     WAL_GROUPS Counter, Count, "assay_wal_groups_total" []
         "Groups of entries written to the log with one sync.";
     WAL_GROUP_ENTRIES Counter, Count, "assay_wal_group_entries_total" []

@@ -1,0 +1,224 @@
+//! Members whose data differs from the others': they are found, named and fenced, the others go on.
+
+use crate::basics::{get, put};
+use crate::common::cluster::{SOON, Seat};
+use crate::common::{Cluster, Etcdctl, Launch, Tool, http_get};
+use crate::snapshots::hashes_agree;
+use assay::proto::etcdserverpb::{
+    AlarmMember, AlarmRequest, MemberAddRequest, MemberRemoveRequest, MoveLeaderRequest,
+};
+use redb::{Database, ReadableTable, TableDefinition};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tonic::Code;
+
+/// Pause before something is looked at again.
+const POLL: Duration = Duration::from_millis(100);
+/// What a fenced member says in its log.
+const FENCED: &str = "is fenced: its data differs";
+const REVS: TableDefinition<'static, &'static [u8; 18], &'static [u8]> =
+    TableDefinition::new("revs");
+
+/// Changes one byte of the value in the row that ends with `value`, in the store of a member that is
+/// down. The file stays a sound one: only who knows what was written can tell.
+fn rot(data_dir: &Path, value: &str) {
+    let db = Database::open(data_dir.join("member/store.redb")).expect("open the store");
+    let transaction = db.begin_write().expect("begin");
+    {
+        let mut revs = transaction.open_table(REVS).expect("table");
+        let mut found = None;
+        for row in revs.iter().expect("rows") {
+            let (key, row) = row.expect("a row");
+            if let Some(at) =
+                row.value().windows(value.len()).position(|window| window == value.as_bytes())
+            {
+                found = Some((*key.value(), row.value().to_vec(), at));
+            }
+        }
+        let (key, mut row, at) = found.expect("the row");
+        row[at] ^= 1;
+        revs.insert(&key, &row[..]).expect("insert");
+    }
+    transaction.commit().expect("commit");
+}
+
+async fn alarms(cluster: &Cluster, at: usize) -> Vec<AlarmMember> {
+    let mut clients = cluster.clients(at).await;
+    clients.maintenance.alarm(AlarmRequest::default()).await.expect("list").into_inner().alarms
+}
+
+async fn until(what: &str, mut found: impl AsyncFnMut() -> bool) {
+    let start = Instant::now();
+    while !found().await {
+        assert!(start.elapsed() < SOON, "not in time: {what}");
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// A series of the exposition without labels.
+fn metric(cluster: &Cluster, at: usize, name: &str) -> f64 {
+    let (_, text) = http_get(&cluster.nodes[at].metrics_url(), "/metrics").expect("metrics");
+    let line = text.lines().find(|line| line.split(' ').next() == Some(name)).expect("the series");
+    line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_stored_row_changed_is_fenced_and_replaced_while_the_others_go_on() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader().await;
+    let (odd, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let mut clients = cluster.clients(leader).await;
+    for n in 0..20 {
+        put(&mut clients, &format!("k{n:02}"), &format!("value-{n:02}")).await.expect("put");
+    }
+    let (id, _) = cluster.status(odd).await.expect("status");
+    get(&mut cluster.clients(odd).await, "k19", false).await.expect("caught up");
+    assert!(cluster.nodes[odd].terminate(SOON).success());
+    rot(cluster.nodes[odd].data_dir(), "value-07");
+    cluster.nodes[odd].respawn();
+    cluster.nodes[odd].wait_log(SOON, |log| log.contains("gives back something else"));
+    cluster.nodes[odd].wait_log(SOON, |log| log.contains(FENCED));
+
+    // Named by everybody, and nobody else is.
+    let corrupt = AlarmMember { member_id: id, alarm: 2 };
+    for at in [leader, odd, other] {
+        until("the alarm", async || alarms(&cluster, at).await == [corrupt]).await;
+    }
+    let log = cluster.nodes[leader].log();
+    assert!(log.contains("fencing a member"), "{log}");
+    assert!(!log.contains(FENCED) && !cluster.nodes[other].log().contains(FENCED));
+
+    // The two go on, healthy; the fenced one shows no data, lives, and says what to do.
+    for at in [leader, other] {
+        let mut clients = cluster.clients(at).await;
+        put(&mut clients, "after", &format!("{at}")).await.expect("put");
+        get(&mut clients, "after", false).await.expect("get");
+        let url = cluster.nodes[at].metrics_url();
+        assert_eq!(http_get(&url, "/readyz").map(|(code, _)| code), Some(200));
+        assert_eq!(http_get(&url, "/health").map(|(code, _)| code), Some(200));
+        assert_eq!(metric(&cluster, at, "assay_divergence_fenced"), 0.0);
+        assert_eq!(metric(&cluster, at, "assay_divergence_fenced_members"), 1.0);
+    }
+    let mut fenced = cluster.clients(odd).await;
+    for serializable in [true, false] {
+        let error = get(&mut fenced, "k07", serializable).await.expect_err("no reads");
+        assert_eq!(error.code(), Code::Unavailable);
+        assert!(error.message().contains("fenced"), "{error:?}");
+    }
+    assert_eq!(put(&mut fenced, "x", "1").await.expect_err("no writes").code(), Code::Unavailable);
+    let url = cluster.nodes[odd].metrics_url();
+    let (code, text) = http_get(&url, "/readyz").expect("readyz");
+    assert!(code == 503 && text.contains("etcdctl member remove"), "{code} {text}");
+    let (code, text) = http_get(&url, "/health?exclude=CORRUPT").expect("health");
+    assert!(code == 503 && text.contains("FENCED"), "{code} {text}");
+    assert_eq!(http_get(&url, "/livez").map(|(code, _)| code), Some(200));
+    assert_eq!(metric(&cluster, odd, "assay_divergence_fenced"), 1.0);
+    assert_eq!(metric(&cluster, odd, "assay_divergence_store_damaged"), 1.0);
+    if let Some(etcdctl) = Tool::Etcdctl.require() {
+        let all = Etcdctl::new(&etcdctl, &cluster.endpoints());
+        let listed = all.ok(&["alarm", "list"]);
+        let words: Vec<&str> = listed.split_whitespace().collect();
+        assert_eq!(words, [format!("memberID:{id}").as_str(), "alarm:CORRUPT"]);
+        let own = Etcdctl::new(&etcdctl, &cluster.nodes[odd].client_url());
+        let health = own.run(&["endpoint", "health"]);
+        assert!(health.code != 0 && health.stderr.contains("fenced"), "{health:?}");
+    }
+
+    // A restart does not help.
+    assert!(cluster.nodes[odd].terminate(SOON).success());
+    cluster.nodes[odd].respawn();
+    let said = |log: &str| log.matches(FENCED).count() >= 2;
+    cluster.nodes[odd].wait_log(SOON, said);
+    until("the second start", async || {
+        let Ok(mut clients) =
+            crate::common::Clients::try_connect(&cluster.nodes[odd].client_url()).await
+        else {
+            return false;
+        };
+        get(&mut clients, "k07", true).await.is_err_and(|error| error.message().contains("fenced"))
+    })
+    .await;
+
+    // Removed, emptied, added again: whole.
+    let mut clients = cluster.clients(leader).await;
+    // Not while its connections are seconds old.
+    let remove = MemberRemoveRequest { id };
+    until("the removal", async || clients.cluster.member_remove(remove).await.is_ok()).await;
+    cluster.nodes[odd].wait_exit(SOON);
+    assert!(alarms(&cluster, leader).await.is_empty(), "the fence went with the member");
+    std::fs::remove_dir_all(cluster.nodes[odd].data_dir()).expect("wipe");
+    let seat: Seat = cluster.seats[odd].clone();
+    let add = MemberAddRequest { peer_ur_ls: vec![seat.peer_url()], is_learner: false };
+    until("the add", async || clients.cluster.member_add(add.clone()).await.is_ok()).await;
+    let named = cluster.initial_cluster(&cluster.seats);
+    cluster.nodes[odd] = cluster.launch(&seat, &named, "existing").start();
+    let mut whole = cluster.clients(odd).await;
+    let value = get(&mut whole, "k07", false).await.expect("a linearizable read");
+    assert_eq!(value.as_deref(), Some("value-07"));
+    put(&mut whole, "through", "again").await.expect("put");
+    hashes_agree(&cluster, 0).await;
+    assert_eq!(http_get(&cluster.nodes[odd].metrics_url(), "/readyz").map(|(c, _)| c), Some(200));
+    let at = cluster.leader().await;
+    let since = metric(&cluster, at, "assay_divergence_all_equal_timestamp_seconds");
+    until("all equal", async || {
+        metric(&cluster, at, "assay_divergence_all_equal_timestamp_seconds") > since
+    })
+    .await;
+}
+
+fn unchecked(launch: Launch) -> Launch {
+    launch.arg("--divergence-check=off")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_in_the_minority_hands_over_and_an_unchecked_cluster_does_nothing() {
+    let mut cluster = Cluster::start_with(3, unchecked);
+    let leader = cluster.leader().await;
+    let odd = (leader + 1) % 3;
+    let mut clients = cluster.clients(leader).await;
+    put(&mut clients, "k", "value-07").await.expect("put");
+    get(&mut cluster.clients(odd).await, "k", false).await.expect("caught up");
+    let (id, _) = cluster.status(odd).await.expect("status");
+    assert!(cluster.nodes[odd].terminate(SOON).success());
+    rot(cluster.nodes[odd].data_dir(), "value-07");
+    cluster.nodes[odd].relaunch_with(|launch| launch.arg("--divergence-check=fence"));
+    cluster.nodes[odd].restart();
+    // The others do not look: nothing happens to it until it leads and looks itself.
+    until("it leads", async || {
+        let at = cluster.leader().await;
+        let mut clients = cluster.clients(at).await;
+        let moved = clients.maintenance.move_leader(MoveLeaderRequest { target_id: id }).await;
+        moved.is_ok()
+    })
+    .await;
+    cluster.nodes[odd].wait_log(SOON, |log| log.contains("handing leadership over"));
+    let next = cluster.leader_other_than(id).await;
+    assert_ne!(next, odd);
+    assert!(alarms(&cluster, next).await.is_empty());
+    let mut clients = cluster.clients(next).await;
+    put(&mut clients, "after", "1").await.expect("put");
+}
+
+fn alarming(launch: Launch) -> Launch {
+    launch.arg("--divergence-check=alarm")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_alarm_writes_are_refused_everywhere_as_in_etcd() {
+    let mut cluster = Cluster::start_with(3, alarming);
+    let leader = cluster.leader().await;
+    let odd = (leader + 1) % 3;
+    let mut clients = cluster.clients(leader).await;
+    put(&mut clients, "k", "value-07").await.expect("put");
+    get(&mut cluster.clients(odd).await, "k", false).await.expect("caught up");
+    let (id, _) = cluster.status(odd).await.expect("status");
+    assert!(cluster.nodes[odd].terminate(SOON).success());
+    rot(cluster.nodes[odd].data_dir(), "value-07");
+    cluster.nodes[odd].restart();
+    let corrupt = AlarmMember { member_id: id, alarm: 2 };
+    until("the alarm", async || alarms(&cluster, leader).await == [corrupt]).await;
+    let error = put(&mut clients, "x", "1").await.expect_err("refused");
+    assert_eq!((error.code(), error.message()), (Code::DataLoss, "etcdserver: corrupt cluster"));
+    get(&mut clients, "k", false).await.expect("reads pass");
+    assert!(!cluster.nodes[odd].log().contains(FENCED));
+}
