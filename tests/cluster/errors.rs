@@ -19,7 +19,7 @@ const LEADER_CHANGED: &str = "etcdserver: leader changed";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_died_with_the_leader_says_so() {
     // Two election timeouts are the window: a long one leaves room for a slow election.
-    let mut cluster = Cluster::start_with(3, |launch| launch.arg("--election-timeout=2000"));
+    let mut cluster = Cluster::start_with(3, |launch| launch.arg("--election-timeout=5000"));
     let leader = cluster.leader().await;
     let follower = (leader + 1) % 3;
     let (id, _) = cluster.status(leader).await.expect("status");
@@ -55,7 +55,7 @@ async fn a_write_that_died_with_the_leader_says_so() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_without_a_connection_to_the_leader_says_so() {
     // A connection counts as dead after five silent seconds, which nobody must take for a dead leader.
-    let mut cluster = Cluster::start_with(3, |launch| launch.arg("--election-timeout=10000"));
+    let mut cluster = Cluster::start_with(3, |launch| launch.arg("--election-timeout=15000"));
     let leader = cluster.leader().await;
     let (id, _) = cluster.status(leader).await.expect("status");
     let follower = (leader + 1) % 3;

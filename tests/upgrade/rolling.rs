@@ -105,12 +105,15 @@ async fn roll(old: fn(Launch) -> Launch, old_says_its_level: bool) {
     assert!(gap < GAP_MAX, "nothing was answered for {gap:?}");
 }
 
+/// A busy machine may take longer than the five seconds that etcdctl waits.
+const LONG: &str = "--command-timeout=60s";
+
 /// A put and a read with etcdctl, which picks among the members itself.
 fn through_etcdctl(cluster: &Cluster, value: &str) {
     let Some(path) = Tool::Etcdctl.require() else { return };
     let etcdctl = Etcdctl::new(&path, &cluster.endpoints());
-    etcdctl.ok(&["put", "rolling", value]);
-    assert_eq!(etcdctl.ok(&["get", "rolling", "--print-value-only"]).trim(), value);
+    etcdctl.ok(&[LONG, "put", "rolling", value]);
+    assert_eq!(etcdctl.ok(&[LONG, "get", "rolling", "--print-value-only"]).trim(), value);
 }
 
 /// `assay_feature_level` of a member.
