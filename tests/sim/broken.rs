@@ -2,6 +2,7 @@
 //! caught anything proves nothing.
 
 use assay::consensus::BrokenRule;
+use assay::divergence::BrokenRule as CheckRule;
 
 /// Which rule is broken, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub enum Broken {
     WatchResumedEarly,
     /// A request that was called refused is proposed all the same.
     RefusedButProposed,
+    /// A rule of the comparison of members.
+    Check(CheckRule),
 }
 
 /// The mistakes of the whole simulation: a seed that notices it (tried first, so that a plain run
@@ -92,6 +95,14 @@ pub const BUDGETS: [(Broken, u64, u64); 26] = [
     (Broken::WatchEventLost, 1, 20),
     (Broken::WatchResumedEarly, 0, 20),
     (Broken::RefusedButProposed, 0, 20),
+];
+
+/// Mistakes of the comparison of members, in runs where the state of one rots (`World::run_rotten`).
+pub const ROTTEN: [(CheckRule, u64, u64); 4] = [
+    (CheckRule::UnequalIndexes, 0, 20),
+    (CheckRule::UnknownIsEqual, 0, 200),
+    (CheckRule::ConfirmOnce, 0, 50),
+    (CheckRule::LeaderIsRight, 0, 20),
 ];
 
 /// Mistakes that a hundred seeds did not notice yet: the workload needs more leases and longer

@@ -182,6 +182,29 @@ impl Plan {
         }
     }
 
+    /// Three or five voters of which one's state rots. Nobody dies, which would undo it, and nobody
+    /// needs a snapshot, which would spread it.
+    pub fn rotten(seed: u64, broken: Broken) -> Plan {
+        let plan = Plan::draw(seed, broken);
+        let faults = [
+            Fault::Stall,
+            Fault::Pause,
+            Fault::Split,
+            Fault::Isolate,
+            Fault::OneWay,
+            Fault::HalfOpen,
+            Fault::Lossy,
+            Fault::Transfer,
+        ];
+        Plan {
+            voters: if seed % 2 == 0 { 3 } else { 5 },
+            changes: false,
+            faults: faults.to_vec(),
+            log_cache_entries: 1_000_000,
+            ..plan
+        }
+    }
+
     pub fn election(&self) -> u64 {
         ELECTION_TICKS * self.tick
     }

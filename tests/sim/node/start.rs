@@ -160,6 +160,8 @@ impl Node {
             ready: false,
             member,
             removed: false,
+            rot: false,
+            rotten: false,
             queued: BTreeSet::new(),
             disk: disk.clone(),
             plan: Arc::clone(plan),
