@@ -11,6 +11,7 @@ pub mod divergence;
 pub mod framing;
 pub mod lease;
 pub mod mvcc;
+pub mod sched;
 pub mod telemetry;
 
 pub mod disk;

@@ -23,3 +23,5 @@ mod history;
 mod linear;
 #[path = "chaos/members.rs"]
 mod members;
+#[path = "chaos/stalls.rs"]
+mod stalls;

@@ -7,6 +7,8 @@ mod common;
 mod basics;
 #[path = "cluster/divergence.rs"]
 mod divergence;
+#[path = "cluster/errors.rs"]
+mod errors;
 #[path = "cluster/faults.rs"]
 mod faults;
 #[path = "cluster/leases.rs"]

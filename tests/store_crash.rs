@@ -57,6 +57,8 @@ fn batch(seed: u64, n: u64) -> Batch {
         applied: (n * 10, n),
         conf_state: Some(Bytes::from(format!("conf {n}"))),
         revision: last,
+        running: None,
+        content_before: None,
         bytes: 0,
     }
 }

@@ -40,9 +40,19 @@ pub(super) async fn not_found() -> Response<Body> {
 
 /// `Some(405)` unless the method is GET (HEAD is refused too).
 pub(super) fn only_get(method: &Method) -> Option<Response<Body>> {
-    (method != Method::GET).then(|| {
+    only(method, &Method::GET)
+}
+
+/// `Some(405)` unless the method is POST.
+pub(super) fn only_post(method: &Method) -> Option<Response<Body>> {
+    only(method, &Method::POST)
+}
+
+fn only(method: &Method, allowed: &Method) -> Option<Response<Body>> {
+    (method != allowed).then(|| {
         let mut response = error(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed".to_owned());
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+        let value = HeaderValue::from_str(allowed.as_str());
+        response.headers_mut().extend(value.map(|value| (ALLOW, value)));
         response
     })
 }

@@ -72,6 +72,16 @@ impl DebugSource for Fake {
             ("file_descriptor_limit".to_owned(), serde_json::json!(1024)),
         ]
     }
+
+    fn finalize_upgrade(&self) -> TextFuture {
+        let leads = self.0.lock().leader;
+        Box::pin(async move {
+            match leads {
+                true => Ok("level 2".to_owned()),
+                false => Err("not the leader".to_owned()),
+            }
+        })
+    }
 }
 
 fn fake() -> Arc<Fake> {
@@ -382,4 +392,21 @@ async fn the_old_prefix_is_rewritten() {
     let routes = admin(&fake).client_routes(more);
     let got = send(routes, Request::post("/v3beta/kv/range?x=1")).await;
     assert_eq!((got.status, got.text()), (200, "/v3/kv/range"));
+}
+
+#[tokio::test]
+async fn an_upgrade_is_finalized_by_people_on_this_machine_only() {
+    const PATH: &str = "/debug/upgrade/finalize";
+    let fake = fake();
+    let ask = |request| send(admin(&fake).client_routes(Router::new()), request);
+    assert_eq!(ask(Request::post(PATH)).await.status, 403, "from elsewhere");
+    let trusted = || Request::post(PATH).extension(Trusted);
+    let got = ask(trusted()).await;
+    assert_eq!((got.status, got.text()), (200, "level 2\n"));
+    assert_eq!(ask(trusted().header("origin", "http://here")).await.status, 403, "a browser");
+    let got = ask(Request::get(PATH).extension(Trusted)).await;
+    assert_eq!((got.status, got.header("allow")), (405, Some("POST")));
+    fake.0.lock().leader = false;
+    let got = ask(trusted()).await;
+    assert_eq!((got.status, got.text()), (409, "not the leader\n"));
 }

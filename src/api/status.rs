@@ -88,6 +88,8 @@ fixed! {
     AUTH_NOT_ENABLED FailedPrecondition "etcdserver: authentication is not enabled";
     /// AuthEnable without the user root.
     ROOT_USER_NOT_EXIST FailedPrecondition "etcdserver: root user does not exist";
+    /// A command that a member of the cluster does not know yet.
+    NOT_CAPABLE FailedPrecondition "etcdserver: not capable";
     /// No leader is known and the client asked for one.
     NO_LEADER Unavailable "etcdserver: no leader";
     /// The leader changed while a read waited.
@@ -149,7 +151,9 @@ pub fn of_answer(error: &AnswerError) -> Status {
         AnswerError::Corrupt => CORRUPT.into(),
         AnswerError::MemberNotFound => MEMBER_NOT_FOUND.into(),
         // The node stops on these and answers nobody; a client that sees one learns no detail.
-        AnswerError::UnknownCommand | AnswerError::Fault(_) => STOPPED.into(),
+        AnswerError::UnknownCommand | AnswerError::AboveLevel { .. } | AnswerError::Fault(_) => {
+            STOPPED.into()
+        }
     }
 }
 
@@ -161,7 +165,10 @@ pub fn of_refused(refused: &Refused) -> Status {
         Refused::LeaderChanged => LEADER_CHANGED.into(),
         Refused::TooManyRequests => TOO_MANY_REQUESTS.into(),
         Refused::RequestTooLarge => REQUEST_TOO_LARGE.into(),
+        Refused::NotCapable => NOT_CAPABLE.into(),
         Refused::Timeout => TIMEOUT.into(),
+        Refused::TimeoutLeaderFail => TIMEOUT_LEADER_FAIL.into(),
+        Refused::TimeoutConnectionLost => TIMEOUT_CONNECTION_LOST.into(),
         Refused::Stopping => STOPPED.into(),
         Refused::Dropped => PROPOSAL_DROPPED.into(),
         Refused::ChangePending => PROPOSAL_DROPPED.into(),

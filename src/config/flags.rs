@@ -211,6 +211,7 @@ pub static FLAGS: &[Flag] = &[
     flag(ASSAY, "disk-gate", Text, "enforce", Works, "enforce, strict, warn or off: whether an unfit disk stops the start"),
     flag(ASSAY, "disk-gate-p99", Duration, "10ms", Works, "largest p99 of fdatasync that the gate lets through"),
     flag(ASSAY, "disk-verdict-file", Text, "", Works, "further place to look for a stored verdict of bench-disk"),
+    flag(ASSAY, "disk-stall-step-down", Text, "auto", Works, "age of a hung log sync at which a leader hands over to a member with a fit disk (auto: the election timeout; 0: never)"),
     flag(ASSAY, "divergence-check", Text, "fence", Works, "fence, alarm or off: what becomes of a member whose data differs from the majority's"),
     flag(ASSAY, "min-free-bytes", Number, "268435456", Works, "free space in bytes below which client writes are refused"),
     flag(ASSAY, "memory-budget", Text, "auto", Works, "bytes, or auto: 60 % of the smaller of cgroup limit and memory"),

@@ -61,6 +61,9 @@ pub struct Config {
     pub log: Log,
     /// Who may use HTTP on the client port.
     pub access: Access,
+    /// In tests: the level of commands that the program claims to know, lower than the true one, so
+    /// that it behaves as an older version (`ASSAY_TEST_FEATURE_LEVEL`).
+    pub feature_level: Option<u32>,
     /// The program was started under the name `etcd`, or logging was configured: the start-up text
     /// for people must not appear among lines that programs read.
     pub quiet: bool,
@@ -125,6 +128,9 @@ pub struct Timing {
     pub heartbeat_ms: u64,
     /// `--election-timeout`
     pub election_ms: u64,
+    /// `--disk-stall-step-down`: age of an operation of the log's disk at which a leader hands
+    /// leadership over; `None` when switched off.
+    pub disk_stall_ms: Option<u64>,
     /// `--backend-batch-interval`: longest time between two durable store commits.
     pub store_interval: Duration,
     /// `--watch-progress-notify-interval`

@@ -14,6 +14,11 @@ pub enum Source {
     Env,
 }
 
+/// A variable without a flag, for tests; see [`super::Config::feature_level`].
+const TEST_FEATURE_LEVEL: &str = "ASSAY_TEST_FEATURE_LEVEL";
+/// Its name in [`Raw`].
+pub(super) const FEATURE_LEVEL: &str = "test-feature-level";
+
 /// What a command line asks for.
 #[derive(Debug)]
 pub enum Parsed {
@@ -70,6 +75,11 @@ pub fn parse(
     let mut notes = Vec::new();
     for (variable, value) in env {
         if !variable.starts_with("ETCD_") && !variable.starts_with("ASSAY_") {
+            continue;
+        }
+        if variable == TEST_FEATURE_LEVEL {
+            raw.insert(FEATURE_LEVEL, (value, Source::Env));
+            notes.push((true, "this program poses as an older version: for tests only", variable));
             continue;
         }
         let Some(flag) = FLAGS.iter().find(|flag| matches(flag, &variable)) else {

@@ -33,6 +33,19 @@ fn the_default_node_listens_on_loopback_only() {
 }
 
 #[test]
+fn a_hung_disk_costs_leadership_after_an_election_timeout_unless_told_otherwise() {
+    let stall = |args: &[&str]| parse_with(args, &[]).expect("valid").timing.disk_stall_ms;
+    assert_eq!(stall(&[]), Some(1_000));
+    assert_eq!(stall(&["--election-timeout=3000"]), Some(3_000));
+    assert_eq!(stall(&["--disk-stall-step-down=1m"]), Some(60_000));
+    assert_eq!(stall(&["--disk-stall-step-down=0"]), None);
+    for bad in ["499ms", "-1s", "soon"] {
+        let text = error(&[&format!("--disk-stall-step-down={bad}")]);
+        assert!(text.contains("disk-stall-step-down"), "{text}");
+    }
+}
+
+#[test]
 fn all_four_flag_forms_are_read() {
     for args in [
         &["--name", "a"][..],

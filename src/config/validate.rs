@@ -197,6 +197,7 @@ impl Config {
                 hosts: read.list("host-whitelist"),
                 origins: read.list("cors"),
             },
+            feature_level: feature_level(&read)?,
             quiet: program == "etcd" || read.is_set("log-format") || read.is_set("log-outputs"),
             metrics_listener_explicit: read.is_set("listen-metrics-urls"),
             name,
@@ -207,6 +208,16 @@ impl Config {
             log,
         })
     }
+}
+
+/// Only tests set it, and only to what an older version would know.
+fn feature_level(read: &Reader<'_>) -> Result<Option<u32>, ConfigError> {
+    const NAME: &str = super::parse::FEATURE_LEVEL;
+    if !read.is_set(NAME) {
+        return Ok(None);
+    }
+    let level = read.within(NAME, 1, u64::from(u32::MAX))?;
+    Ok(u32::try_from(level).ok())
 }
 
 fn check_state(read: &Reader<'_>, flag: &'static Flag) -> Result<(), ConfigError> {
@@ -323,6 +334,7 @@ fn timing(read: &Reader<'_>) -> Result<Timing, ConfigError> {
              {ELECTION_MAX_MS}ms"
         ));
     }
+    let disk_stall_ms = disk_stall(read, heartbeat, election)?;
     let progress = if read.is_set("watch-progress-notify-interval") {
         read.duration("watch-progress-notify-interval")?
     } else {
@@ -334,12 +346,37 @@ fn timing(read: &Reader<'_>) -> Result<Timing, ConfigError> {
         heartbeat_ms: heartbeat,
         election_ms: election,
         store_interval: read.duration_or("backend-batch-interval", Duration::from_millis(100))?,
+        disk_stall_ms,
         watch_progress: progress,
         warning_apply: read.duration("warning-apply-duration")?,
         warning_unary: read.duration("warning-unary-request-duration")?,
         compaction_pause: read
             .duration_or("compaction-sleep-interval", Duration::from_millis(10))?,
     })
+}
+
+/// How long the disk of a leader may hang. Members tell each other with every heartbeat how their
+/// disks are: a time of fewer than five of them is too short to compare.
+fn disk_stall(
+    read: &Reader<'_>,
+    heartbeat_ms: u64,
+    election_ms: u64,
+) -> Result<Option<u64>, ConfigError> {
+    const FLAG: &str = "disk-stall-step-down";
+    let text = read.text(FLAG);
+    if text == "auto" {
+        return Ok(Some(election_ms));
+    }
+    let given = value::duration(text)
+        .ok_or_else(|| read.bad(FLAG, "auto, 0 or a duration such as 1s is expected"))?;
+    let ms = u64::try_from(given.as_millis()).unwrap_or(u64::MAX);
+    if !given.is_zero() && ms < 5 * heartbeat_ms {
+        return Err(read.bad(
+            FLAG,
+            format!("0 or at least five heartbeats ({}ms) are expected", 5 * heartbeat_ms),
+        ));
+    }
+    Ok((ms > 0).then_some(ms))
 }
 
 fn limits(read: &Reader<'_>) -> Result<Limits, ConfigError> {

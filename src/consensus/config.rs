@@ -46,6 +46,12 @@ pub struct Config {
     pub log_cache_entries: u64,
     /// Bytes up to which the log may grow for a follower that is receiving a snapshot.
     pub log_pinned_bytes: usize,
+    /// Age of an operation of the log's disk at which a leader hands leadership over, milliseconds;
+    /// `None`: never, and elections are not put off either.
+    pub disk_stall_ms: Option<Millis>,
+    /// 99th percentile of the log's syncs, microseconds, above which a leader hands over to a member
+    /// that needs half of it at most; `None`: never.
+    pub disk_p99_us: Option<u64>,
     /// Where the raft library writes its own messages.
     pub logger: slog::Logger,
     /// For the simulator only: the rule to break.
@@ -64,6 +70,8 @@ impl Config {
             log_cache_bytes: 64 << 20,
             log_cache_entries: 5_000,
             log_pinned_bytes: 256 << 20,
+            disk_stall_ms: None,
+            disk_p99_us: None,
             logger: slog::Logger::root(slog::Discard, slog::o!()),
             broken: None,
         }
@@ -117,4 +125,10 @@ pub enum BrokenRule {
     TickWhileInstalling,
     /// All members use the same contexts for their reads.
     SharedReadContext,
+    /// An answer to a heartbeat leaves although the term that it names is not on disk.
+    AnswerBeforeTerm,
+    /// A leader whose disk hangs hands over whether or not somebody is fit to take over.
+    StepDownAnyway,
+    /// A member whose disk hung stands for election like any other.
+    StalledCampaigns,
 }

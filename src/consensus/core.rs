@@ -9,6 +9,7 @@ use super::config::{
     self, APPLY_LAG_BYTES_MAX, APPLY_LAG_ENTRIES_MAX, BrokenRule, Config,
     JOINT_ELECTION_TIMEOUTS_MAX,
 };
+use super::disk::Disks;
 use super::held::Held;
 use super::log::{self, Log, StartRules};
 use super::reads::Reads;
@@ -69,6 +70,8 @@ pub struct Core {
     pub(super) ticks: u64,
     /// Tick at which each peer was heard last.
     pub(super) heard: BTreeMap<NodeId, u64>,
+    /// What is known about disks, the own one and others'.
+    pub(super) disks: Disks,
     /// Tick at which this leader found itself in a joint configuration.
     joint_since: Option<u64>,
     new_log: Option<NewLog>,
@@ -127,6 +130,7 @@ impl Core {
             campaign: false,
             ticks: 0,
             heard: BTreeMap::new(),
+            disks: Disks::default(),
             joint_since: None,
             new_log,
             config: config.clone(),
@@ -156,6 +160,8 @@ impl Core {
                 Input::Change { token, change } => self.requests.change(token, change),
                 Input::Read { token } => self.reads.add(token, now),
                 Input::Wire(wire) => self.wire(wire),
+                Input::OwnDisk(own) => self.own_disk(own),
+                Input::PeerDisk { of, facts } => self.peer_disk(of, facts),
                 Input::Persisted { batch } => persisted = batch.max(persisted),
                 Input::Applied { index, durable: on_disk } => {
                     applied = index.max(applied);
@@ -227,7 +233,7 @@ impl Core {
     /// The library draws its election timeout from a generator of its own. Overwriting it with a
     /// pure function of seed, node and term makes runs repeatable.
     pub(super) fn fix_election_timeout(&mut self) {
-        let raft = &mut self.raft.raft;
+        let raft = &self.raft.raft;
         let mut z = self.config.seed
             ^ raft.id.wrapping_mul(0x9E37_79B9_7F4A_7C15)
             ^ raft.term.wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -235,7 +241,8 @@ impl Core {
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^= z >> 31;
         let base = self.config.election_tick;
-        raft.set_randomized_election_timeout(base + (z % base as u64) as usize);
+        let timeout = self.election_timeout(base + (z % base as u64) as usize);
+        self.raft.raft.set_randomized_election_timeout(timeout);
     }
 
     /// While a snapshot is being installed, the log positions of before are gone and those behind
@@ -267,6 +274,8 @@ impl Core {
             }
             kind if self.turns_away(kind) => {}
             WireKind::TimeoutNow if self.must_not_stand_for_election() => {}
+            // It could not write its own vote down, and would only disturb the leader it has.
+            WireKind::TimeoutNow if self.disk_hangs() => {}
             // A forwarded proposal that is lost ends as a timeout at the member that sent it.
             WireKind::Propose if self.overloaded() => {}
             _ => self.hand_to_library(wire),
@@ -289,7 +298,7 @@ impl Core {
             return;
         }
         self.ticks += 1;
-        if !self.must_not_stand_for_election() && !self.stands_back() {
+        if !self.must_not_stand_for_election() && !self.puts_election_off() && !self.stands_back() {
             self.raft.tick();
             self.fix_election_timeout();
         }
@@ -303,6 +312,7 @@ impl Core {
             .get_mut()
             .tick(patience, |id, pin| matched.get(&id).is_some_and(|matched| *matched >= pin));
         self.leave_joint();
+        self.watch_own_disk(now, out);
     }
 
     /// The library can miss leaving a joint configuration when leadership changed in between.
@@ -418,6 +428,7 @@ impl Core {
         }
         self.fix_election_timeout();
         self.heard.retain(|id, _| conf.contains(*id));
+        self.forget_disks(|id| conf.contains(id));
         self.raft.mut_store().outgoing.get_mut().retain(|id| conf.contains(id));
         Some(conf)
     }

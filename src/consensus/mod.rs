@@ -35,6 +35,7 @@ mod change;
 mod conf;
 mod config;
 mod core;
+mod disk;
 mod fence;
 mod held;
 mod log;
@@ -53,6 +54,7 @@ pub use change::{BootstrapMember, ChangeOp, MemberChange, bootstrap};
 pub use conf::ConfState;
 pub use config::{BrokenRule, Config, READ_RETRY_MS};
 pub use core::Core;
+pub use disk::{DiskEvent, DiskFacts, OwnDisk};
 pub use status::{Flow, Peer, Status};
 pub use types::{
     Batch, Committed, Effect, Entry, EntryKind, Error, HardState, Input, Millis, NewLog, NodeId,

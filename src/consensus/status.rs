@@ -114,6 +114,12 @@ impl Core {
         }
     }
 
+    /// Commit index, and the highest index that is on the own disk.
+    pub fn positions(&self) -> (u64, u64) {
+        let log = &self.raft.raft.raft_log;
+        (log.committed, log.persisted)
+    }
+
     fn peers(&self) -> Vec<Peer> {
         let peer = |(id, progress): (&NodeId, &raft::Progress)| Peer {
             id: *id,

@@ -1,6 +1,7 @@
 //! Tests of the core with hand-made shells. Random faults are in `tests/sim/cores`.
 
 mod codec;
+mod disk;
 mod fence;
 mod group;
 mod membership;

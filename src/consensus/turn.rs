@@ -4,7 +4,7 @@ use super::config::BrokenRule;
 use super::core::{Core, Installing, send};
 use super::log;
 use super::types::{Batch, Committed, Effect, EntryKind, HardState, SnapshotMeta};
-use super::wire::{self, Wire};
+use super::wire::{self, Wire, WireKind};
 use raft::eraftpb;
 
 impl Core {
@@ -47,16 +47,18 @@ impl Core {
 
         send(free, out);
         self.hard_state = hard_state.unwrap_or(self.hard_state);
-        if entries.is_empty() && hard_state.is_none() && snapshot.is_none() {
-            if let Err(nothing_to_wait_for) = self.held.join(number, held) {
-                self.raft.on_persist_ready(number);
-                send(nothing_to_wait_for, out);
-            }
-        } else {
+        // A commit index on disk is a hint: nothing that is said depends on it.
+        let waits = sync || !entries.is_empty() || snapshot.is_some();
+        if waits {
             self.held.push(number, changes_vote, held);
-            if let Some(meta) = snapshot {
-                self.install(meta, number, out);
-            }
+        } else if let Err(nothing_to_wait_for) = self.held.join(number, held) {
+            self.raft.on_persist_ready(number);
+            send(nothing_to_wait_for, out);
+        }
+        if let Some(meta) = snapshot {
+            self.install(meta, number, out);
+        }
+        if waits || hard_state.is_some() {
             out.push(Effect::Persist(Batch { number, entries, hard_state, sync }));
         }
         for state in reads {
@@ -74,7 +76,9 @@ impl Core {
     /// A leader's messages may overtake its own disk: followers and disk then work in parallel. The
     /// exception is a term or vote that is not on disk: a sole voter with learners that loses it in
     /// a crash would be elected again in the same term and fill the same positions anew.
-    /// Everything that others say is a statement about their own disk.
+    /// Everything that others say is a statement about their own disk, except the answer to a
+    /// heartbeat: it states the term only. It leaves as soon as that is on disk, or every leader
+    /// would fall whenever the disks of its followers hang for an election timeout.
     fn sort(&self, ready: &mut raft::Ready, changes_vote: bool) -> (Vec<Wire>, Vec<Wire>) {
         let wires = |messages: Vec<eraftpb::Message>| messages.into_iter().map(Wire).collect();
         let mut free: Vec<Wire> = wires(ready.take_messages());
@@ -82,6 +86,10 @@ impl Core {
         let vote_unsynced = changes_vote || self.held.vote_unsynced();
         if vote_unsynced && !self.config.breaks(BrokenRule::LeadBeforeVotePersisted) {
             held.append(&mut free);
+        }
+        if !vote_unsynced || self.config.breaks(BrokenRule::AnswerBeforeTerm) {
+            let answers = |wire: &mut Wire| wire.kind() == WireKind::HeartbeatResponse;
+            free.extend(held.extract_if(.., answers));
         }
         if self.config.breaks(BrokenRule::SendBeforePersist) {
             free.append(&mut held);

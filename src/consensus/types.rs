@@ -4,6 +4,7 @@
 
 use super::change::MemberChange;
 use super::conf::ConfState;
+use super::disk::{DiskEvent, DiskFacts, OwnDisk};
 use super::wire::Wire;
 use bytes::Bytes;
 
@@ -62,7 +63,8 @@ pub struct Batch {
     pub entries: Vec<Entry>,
     /// The hard state, if it changed.
     pub hard_state: Option<HardState>,
-    /// Whether the disk must confirm: false when only the commit index moved.
+    /// Whether the disk must confirm: false when only the commit index moved, and then the core waits
+    /// for no report.
     pub sync: bool,
 }
 
@@ -149,6 +151,15 @@ pub enum Input {
     },
     /// A message from another member.
     Wire(Wire),
+    /// What the shell knows about the disk of the log; once per tick, before it.
+    OwnDisk(OwnDisk),
+    /// What another member said about its disk, before the messages that came with it.
+    PeerDisk {
+        /// Who said it.
+        of: NodeId,
+        /// What.
+        facts: DiskFacts,
+    },
     /// Every batch up to this number is on disk.
     Persisted {
         /// Number of the newest one.
@@ -233,6 +244,9 @@ pub enum Effect {
     },
     /// Role, term or leader changed.
     Role(RoleChange),
+    /// Something was decided about leading with a bad disk; for logs and counters. What it says about
+    /// handing over has to be told to others with the messages that follow.
+    Disk(DiskEvent),
     /// The in-memory log now begins behind this position. Log segments that hold only entries up to
     /// `index` may be removed; the position and its term are the new base record.
     Truncated {

@@ -122,6 +122,18 @@ impl Wire {
         self.0.entries.len()
     }
 
+    /// Highest index of the log that it brings, or that it says is on its sender's disk. `None` for
+    /// what brings no entries, for refusals and for all other kinds.
+    pub fn covers(&self) -> Option<u64> {
+        match self.kind() {
+            WireKind::Append if !self.0.entries.is_empty() => {
+                Some(self.0.index + self.0.entries.len() as u64)
+            }
+            WireKind::AppendResponse if !self.0.reject => Some(self.0.index),
+            _ => None,
+        }
+    }
+
     /// Roughly the bytes it has on the wire, for bounds.
     pub fn weight(&self) -> usize {
         /// Fixed fields of a message, and of an entry.

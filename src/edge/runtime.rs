@@ -5,6 +5,7 @@ use super::conn::{Shared, Transport};
 use super::limits::{ConnObserver, Counters, Limits};
 use super::listen::{Bound, Port};
 use super::route::{Routes, Rpc};
+use crate::sched;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -125,12 +126,14 @@ impl Edge {
 type Ready = io::Result<(usize, Handle)>;
 
 fn run_thread(ix: usize, ready: &mpsc::Sender<Ready>, mut end: watch::Receiver<bool>) {
+    sched::apply(sched::Class::Prompt);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_keep_alive(BLOCKING_KEEP_ALIVE)
         .thread_name(format!("edge-{ix}-pool"))
+        .on_thread_start(|| sched::apply(sched::Class::Background))
         .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,

@@ -113,8 +113,16 @@ pub enum AnswerError {
     MemberNotFound,
     /// The log holds a command of a newer version. The node has to stop: other members may know
     /// the command, and going on without it would make this one different.
-    #[error("command is not known to this version; start a newer one")]
+    #[error("it holds a command, or a part of one, that this version does not know")]
     UnknownCommand,
+    /// The log holds a command that says itself that this version does not know all of it.
+    #[error("its command needs feature level {needs}, this program knows up to {own}")]
+    AboveLevel {
+        /// Level that the command names.
+        needs: u32,
+        /// Level of this program.
+        own: u32,
+    },
     /// The store could not be read. The node has to stop; nothing of the command counts, and the
     /// machine takes no further one.
     #[error("store is broken: {0}")]
@@ -125,7 +133,13 @@ impl AnswerError {
     /// Whether the node has to stop instead of answering.
     #[must_use]
     pub fn is_fatal(&self) -> bool {
-        matches!(self, Self::UnknownCommand | Self::Fault(_))
+        self.is_newer() || matches!(self, Self::Fault(_))
+    }
+
+    /// Whether a newer version of the program goes on where this one has to stop.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        matches!(self, Self::UnknownCommand | Self::AboveLevel { .. })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Applying entries: one function of the state and the entry, in memory only.
 
 use super::command::{AlarmAction, Command, Decoded, LEASE_COST, MemberOp, decode, decode_change};
-use super::restore::{CLUSTER_VERSION, DOWNGRADE};
+use super::restore::{CLUSTER_VERSION, DOWNGRADE, FEATURE_LEVEL};
 use super::{
     Alarm, AlarmKind, Answer, AnswerError, Applied, BATCH_ROW_BYTES, Downgrade, KIND_CHANGE,
     LeaseChange, Machine, Outcome,
@@ -54,7 +54,7 @@ impl Machine {
             (outcome.request_id, outcome.op) = (request_id, "ConfChange");
             return self.member_change(op, outcome);
         }
-        let Decoded { request_id, command } = decode(entry.data)?;
+        let Decoded { request_id, command } = decode(entry.data, self.options.feature_level)?;
         (outcome.request_id, outcome.op) = (request_id, command.op());
         self.blocked(&command)?;
         let cost = command.cost();
@@ -131,6 +131,13 @@ impl Machine {
             }
             Command::MemberUpdate { id, peer_urls } => {
                 self.member_change(MemberOp::Update { id, peer_urls }, outcome)
+            }
+            Command::FeatureLevel(level) => {
+                if level > self.feature_level {
+                    self.feature_level = level;
+                    self.store_table(Table::Cluster, FEATURE_LEVEL, level.to_string().into());
+                }
+                Ok(self.done())
             }
             Command::Nothing => Ok(self.done()),
         }

@@ -1,6 +1,7 @@
 //! From protobuf to commands and queries: the only place where the machine sees messages.
 
 use super::answer::{Alarm, AlarmKind, AnswerError};
+use super::level;
 use super::members::Member;
 use crate::mvcc::{
     Compare, CompareOp, Delete, Filters, KeyRange, Op, Put, RangeQuery, Sort, SortTarget, Test, Txn,
@@ -49,6 +50,8 @@ pub(super) enum Command {
         enabled: bool,
         version: String,
     },
+    /// The level of commands that the cluster may use.
+    FeatureLevel(u32),
     /// The empty entry with which a leader begins its term.
     Nothing,
 }
@@ -124,6 +127,7 @@ impl Command {
             Self::MemberAttributes { .. } => "ClusterMemberAttrSet",
             Self::MemberUpdate { .. } => "MemberUpdate",
             Self::Downgrade { .. } => "DowngradeInfoSet",
+            Self::FeatureLevel(_) => "FeatureLevelSet",
             Self::Nothing => "unknown",
         }
     }
@@ -162,13 +166,15 @@ fn txn_cost(txn: &Txn) -> u64 {
     branch(&txn.success).max(branch(&txn.failure))
 }
 
-/// Decodes the data of a normal entry.
-pub(super) fn decode(data: &Bytes) -> Result<Decoded, AnswerError> {
+/// Decodes the data of a normal entry for a program of level `own`. What is not wholly known is
+/// refused before anything of it is applied.
+pub(super) fn decode(data: &Bytes, own: u32) -> Result<Decoded, AnswerError> {
     if data.is_empty() {
         return Ok(Decoded { request_id: 0, command: Command::Nothing });
     }
     let request =
         InternalRaftRequest::decode(data.clone()).map_err(|_| AnswerError::UnknownCommand)?;
+    level::check(&request, data.len(), own)?;
     let header_id = request.header.as_ref().map_or(0, |header| header.id);
     let request_id = if request.id != 0 { request.id } else { header_id };
     // Fields in the order in which etcd looks for them.
@@ -202,6 +208,8 @@ pub(super) fn decode(data: &Bytes) -> Result<Decoded, AnswerError> {
         Command::MemberUpdate { id: update.id, peer_urls: update.peer_ur_ls }
     } else if let Some(set) = request.downgrade_info_set {
         Command::Downgrade { enabled: set.enabled, version: set.ver }
+    } else if let Some(set) = request.feature_level_set {
+        Command::FeatureLevel(set.level)
     } else {
         return Err(AnswerError::UnknownCommand);
     };

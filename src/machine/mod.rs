@@ -25,6 +25,7 @@ mod fences;
 mod history;
 pub mod ids;
 mod intervals;
+pub mod level;
 mod members;
 mod published;
 mod read;
@@ -75,6 +76,8 @@ pub struct MachineOptions {
     pub lease_ttl_min: i64,
     /// Rows handed to one batch by one step of a compaction.
     pub compaction_batch: usize,
+    /// Level of commands that this program knows: [`level::OWN`], in tests lower.
+    pub feature_level: u32,
 }
 
 /// A committed entry.
@@ -114,6 +117,8 @@ pub struct Machine {
     fences: Fences,
     cluster_version: Option<String>,
     downgrade: Downgrade,
+    /// Level of commands that the cluster may use.
+    feature_level: u32,
     auth: Auth,
     sizes: Sizes,
     history: History,

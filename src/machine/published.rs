@@ -45,6 +45,7 @@ pub(super) struct Tables {
     pub(super) fences: Arc<[u64]>,
     pub(super) cluster_version: Option<String>,
     pub(super) downgrade: Downgrade,
+    pub(super) feature_level: u32,
     pub(super) auth: AuthStatus,
 }
 
@@ -165,6 +166,7 @@ impl Machine {
             fences: self.fences.ids().into(),
             cluster_version: self.cluster_version.clone(),
             downgrade: self.downgrade.clone(),
+            feature_level: self.feature_level,
             auth: self.auth.status(),
         }
     }

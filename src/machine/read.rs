@@ -275,6 +275,12 @@ impl Reader {
         self.tables().cluster_version.clone()
     }
 
+    /// Level of commands that the cluster may use; see [`super::level`].
+    #[must_use]
+    pub fn feature_level(&self) -> u32 {
+        self.tables().feature_level
+    }
+
     /// State of a downgrade.
     #[must_use]
     pub fn downgrade(&self) -> Downgrade {

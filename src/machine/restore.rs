@@ -4,7 +4,7 @@ use super::fences::Fences;
 use super::history::History;
 use super::published::Published;
 use super::running::Running;
-use super::{Alarm, Downgrade, Machine, MachineOptions, Sizes};
+use super::{Alarm, Downgrade, Machine, MachineOptions, Sizes, level};
 use super::{alarms::Alarms, auth::Auth, members::Members};
 use crate::lease;
 use crate::mvcc::{Charge, FIRST_REVISION, KeyIndex, NEVER_COMPACTED, Parts, Revision, RowsError};
@@ -26,6 +26,10 @@ pub(super) const CLUSTER_VERSION: &[u8] = b"clusterVersion";
 /// Row of [`Table::Cluster`]: JSON of [`Downgrade`].
 pub(super) const DOWNGRADE: &[u8] = b"downgrade";
 
+/// Row of [`Table::Cluster`]: level of commands, decimal; absent at the first level. Versions
+/// that do not know the row leave it alone.
+pub(super) const FEATURE_LEVEL: &[u8] = b"featureLevel";
+
 /// Why the machine cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
@@ -42,6 +46,25 @@ pub enum MachineError {
         /// Its key.
         key: Bytes,
     },
+    /// The cluster uses commands that this program does not know.
+    #[error(
+        "the cluster is at feature level {cluster}, this program knows up to {own}: its upgrade was \
+         finalized, going back is not possible; start the newer version again"
+    )]
+    AboveLevel {
+        /// Level of the cluster.
+        cluster: u32,
+        /// Level of this program.
+        own: u32,
+    },
+}
+
+impl MachineError {
+    /// Whether a newer version of the program goes on where this one has to stop.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        matches!(self, Self::AboveLevel { .. })
+    }
 }
 
 impl Machine {
@@ -69,6 +92,10 @@ impl Machine {
             if !small.load(*table, key, value) {
                 return Err(MachineError::Damaged { table: table.name(), key: key.clone() });
             }
+        }
+        if small.feature_level > options.feature_level {
+            let (cluster, own) = (small.feature_level, options.feature_level);
+            return Err(MachineError::AboveLevel { cluster, own });
         }
         let mut rebuild = Rebuild {
             index: KeyIndex::new(compacted),
@@ -104,6 +131,7 @@ impl Machine {
             fences: small.fences,
             cluster_version: small.cluster_version,
             downgrade: small.downgrade,
+            feature_level: small.feature_level.max(level::FIRST),
             auth: small.auth,
             sizes,
             history: History::default(),
@@ -151,6 +179,7 @@ impl Machine {
         self.fences = fresh.fences;
         self.cluster_version = fresh.cluster_version;
         self.downgrade = fresh.downgrade;
+        self.feature_level = fresh.feature_level;
         self.auth = fresh.auth;
         self.sizes = fresh.sizes;
         self.history = fresh.history;
@@ -175,6 +204,7 @@ struct Small {
     fences: Fences,
     cluster_version: Option<String>,
     downgrade: Downgrade,
+    feature_level: u32,
     auth: Auth,
 }
 
@@ -215,6 +245,11 @@ impl Small {
                     }
                     None => false,
                 },
+                FEATURE_LEVEL => {
+                    let level = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                    self.feature_level = level.unwrap_or_default();
+                    level.is_some()
+                }
                 _ => true,
             },
         }

@@ -1,6 +1,6 @@
 //! Joins the parts that do not know each other: configuration to edge and log, node to health.
 
-use assay::admin::{AlarmKind, DebugSource, HealthSource, Phase, ReadFuture, Versions};
+use assay::admin::{AlarmKind, DebugSource, HealthSource, Phase, ReadFuture, TextFuture, Versions};
 use assay::config::{API_VERSION, Config, Level, Log, LogOutput, STORAGE_VERSION, UrlList};
 use assay::edge::{self, Port, Spec};
 use assay::node::{self, Handle, Progress};
@@ -158,8 +158,28 @@ impl DebugSource for Vars {
             ));
         }
         let mix = serde_json::to_value(recorded(&self.io)).unwrap_or_default();
+        if let Some(node) = self.health.node.get() {
+            let levels = node.feature_levels();
+            vars.push((
+                "feature.levels".to_string(),
+                serde_json::json!({
+                    "program": levels.own,
+                    "cluster": levels.cluster,
+                    "lowest_member": levels.lowest,
+                }),
+            ));
+        }
         vars.push((bench_disk::sampler::recorded::KEY.to_string(), mix));
         vars
+    }
+
+    fn finalize_upgrade(&self) -> TextFuture {
+        let node = self.health.node.get().cloned();
+        Box::pin(async move {
+            let node = node.ok_or_else(|| "this member is starting; try again".to_string())?;
+            let level = node.finalize_upgrade().await.map_err(|error| error.to_string())?;
+            Ok(format!("the cluster is at feature level {level}; there is no way back below it"))
+        })
     }
 }
 

@@ -162,6 +162,7 @@ fn node(node: &Handle) -> NodeSample {
     let rows = reader.rows();
     let watch = node.watch().stats();
     let members = reader.members();
+    let levels = node.feature_levels();
     let label = |kind: AlarmKind| match kind {
         AlarmKind::NoSpace => "NOSPACE",
         AlarmKind::Corrupt => "CORRUPT",
@@ -170,6 +171,11 @@ fn node(node: &Handle) -> NodeSample {
         member_id,
         members: members.iter().map(|member| member.id).collect(),
         voters: members.voters() as u64,
+        feature_levels: [
+            ("cluster", levels.cluster.into()),
+            ("program", levels.own.into()),
+            ("lowest_member", levels.lowest.unwrap_or_default().into()),
+        ],
         is_learner: node.raft().is_learner,
         total_bytes: sizes.total_bytes,
         in_use_bytes: sizes.in_use_bytes,

@@ -273,10 +273,12 @@ fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
             );
         }
     }
+    let levels = node.handle.feature_levels();
+    tracing::info!(program = levels.own, cluster = levels.cluster, "levels of commands");
     tracing::info!("ready to serve client requests");
     if !config.quiet {
         let ids = (identity.cluster_id, identity.member_id);
-        text::say(&text::started(config, disk, ids, metrics));
+        text::say(&text::started(config, disk, ids, metrics, levels));
     }
     service::notify("READY=1\nSTATUS=serving");
 }

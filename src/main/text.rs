@@ -1,6 +1,7 @@
 //! Texts for people: `--help`, `--version` and the short text of a start.
 
 use assay::config::{self, Config, flags};
+use assay::node::FeatureLevels;
 use std::fmt::{Display, Write as _};
 use std::io::Write as _;
 
@@ -51,7 +52,7 @@ pub(crate) fn help() -> String {
     text.push_str(
         "\nExit codes: 0 stopped in order, 1 configuration, 2 usage, 20 disk gate FAIL, 21 disk \
          gate\nINCONCLUSIVE (strict), 22 disk gate REFUSED, 74 I/O error, 75 directory locked, 78 \
-         foreign,\nnewer or incomplete data directory.\n",
+         foreign,\nnewer or incomplete data directory, or a command of a newer version.\n",
     );
     text
 }
@@ -83,7 +84,13 @@ fn security(config: &Config) -> &'static str {
 }
 
 /// The text of a start: what runs, on what disk, where, and what is insecure.
-pub(crate) fn started(config: &Config, disk: &str, ids: (u64, u64), metrics: &[String]) -> String {
+pub(crate) fn started(
+    config: &Config,
+    disk: &str,
+    ids: (u64, u64),
+    metrics: &[String],
+    levels: FeatureLevels,
+) -> String {
     let mut text = format!(
         "Assay {VERSION} (etcd API {}), member {:x} of cluster {:x}\n  data      {}\n  disk      \
          {disk}\n  clients   {}\n  peers     {}\n  metrics   {}\n",
@@ -96,6 +103,14 @@ pub(crate) fn started(config: &Config, disk: &str, ids: (u64, u64), metrics: &[S
         if metrics.is_empty() { "on the client port".into() } else { metrics.join(",") },
     );
     text.push_str(security(config));
+    if levels.cluster < levels.own {
+        let _ = writeln!(
+            text,
+            "  level     {} of {}: the version before still reads everything, until the upgrade is \
+             finalized",
+            levels.cluster, levels.own
+        );
+    }
     text.push_str("  space     nothing compacts history by itself: compact, or watch the quota\n");
     text
 }

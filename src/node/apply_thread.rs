@@ -268,7 +268,10 @@ impl Loop {
         let Some(meta) = self.installing.take() else { return };
         let began = clock::now_ns();
         if let Err(error) = self.thread.machine.install(swapped, &mut |_, _| {}) {
-            fatal::stop("snapshot", &error);
+            match error.is_newer() {
+                true => fatal::stop_for_newer("snapshot", &error),
+                false => fatal::stop("snapshot", &error),
+            }
         }
         let (applied, _) = self.thread.machine.applied();
         assert_eq!(applied, meta.index, "the staged file is not the snapshot that was asked for");
@@ -307,7 +310,11 @@ impl Loop {
         if let Err(error) = &outcome.answer
             && error.is_fatal()
         {
-            fatal::stop("apply", &format!("log entry {}: {error}", entry.index));
+            let reason = format!("log entry {}: {error}", entry.index);
+            match error.is_newer() {
+                true => fatal::stop_for_newer("apply", &reason),
+                false => fatal::stop("apply", &reason),
+            }
         }
         let took = clock::now_ns() - began;
         if took > self.thread.warning.as_nanos() as u64 {

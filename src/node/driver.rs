@@ -5,6 +5,7 @@
 //! to write, takes the turn (see [`super::lane`]).
 
 use super::answers::{Answers, Turn, send};
+use super::disk_watch::DiskWatch;
 use super::handle::{Inner, Refused};
 use super::input::{
     ApplyInput, BarrierReply, NodeInput, Persisted, Proposal, Stamps, Waiter, WalInput,
@@ -12,6 +13,7 @@ use super::input::{
 use super::lane::{Lane, Taker, Turns};
 use super::leadership::Leadership;
 use super::parked::Parked;
+use super::replication::Replication;
 use super::snapshot_out::SnapshotOut;
 use super::wal_thread::weight;
 use crate::consensus::{
@@ -54,6 +56,7 @@ pub(super) struct Driver {
     pub(super) wal: Arc<Lane<WalInput>>,
     pub(super) credit: Arc<AtomicUsize>,
     pub(super) answers: Answers,
+    pub(super) disk: DiskWatch,
     pub(super) applied: u64,
     pub(super) durable: u64,
 }
@@ -62,6 +65,7 @@ pub(super) struct Driver {
 struct Loop {
     driver: Driver,
     leadership: Leadership,
+    replication: Replication,
     next_token: u64,
     /// Commands of this turn, by rising token.
     proposals: Vec<(Token, Option<Proposal>)>,
@@ -77,6 +81,8 @@ struct Loop {
     persisted: u64,
     /// Something was put into the lane of the apply thread that it is not woken for yet.
     apply_waits: bool,
+    /// The same of the WAL thread.
+    wal_waits: bool,
     /// While a snapshot is being installed: the batch that belongs behind it.
     behind_snapshot: Option<Option<Batch>>,
     /// Commands that wait for a leader.
@@ -92,7 +98,8 @@ impl Driver {
         let lane = self.inner.node.clone();
         let heartbeat_ns = self.inner.timing.heartbeat_ms * NS_PER_MS;
         let state = Loop {
-            leadership: Leadership::new(self.inner.metrics.clone(), self.inner.identity.member_id),
+            replication: Replication::new(&self.inner),
+            leadership: Leadership::new(self.inner.metrics.clone()),
             driver: self,
             next_token: 0,
             proposals: Vec::new(),
@@ -102,6 +109,7 @@ impl Driver {
             stamps: VecDeque::new(),
             persisted: 0,
             apply_waits: false,
+            wal_waits: false,
             behind_snapshot: None,
             parked: Parked::default(),
             leader: 0,
@@ -128,7 +136,7 @@ impl Turns<NodeInput> for Seated {
     }
 
     fn takes(&self, _: Taker, inputs: &[NodeInput]) -> bool {
-        inputs.len() <= GUEST_INPUTS_MAX
+        inputs.iter().map(NodeInput::parts).sum::<usize>() <= GUEST_INPUTS_MAX
             && !inputs.iter().any(|input| matches!(input, NodeInput::Stop))
     }
 
@@ -163,10 +171,15 @@ impl Loop {
                 self.driver.inner.metrics.late_ticks.fetch_add(1, Relaxed);
                 self.leadership.paused(now_ns - self.tick_ns);
             }
+            let late_ns = now_ns - self.tick_ns;
             self.tick_ns = now_ns + heartbeat_ns;
+            events.push(Input::OwnDisk(self.driver.disk.tick(now_ns, late_ns)));
             events.push(Input::Tick);
             self.give_up_reads();
             self.parked.sweep();
+            if std::mem::take(&mut self.wal_waits) {
+                self.driver.wal.wake();
+            }
         }
         if self.leader != 0 {
             for proposal in self.parked.take() {
@@ -185,7 +198,9 @@ impl Loop {
         for effect in effects.drain(..) {
             self.effect(effect, now_ns, &mut turn);
         }
+        self.replication.turn(self.leadership.term_led().is_some(), self.driver.core.positions());
         self.hand_over_waiters(proposed_ns);
+        self.driver.disk.recovering(self.driver.core.disk_is_recovering());
         stop
     }
 
@@ -252,8 +267,10 @@ impl Loop {
             NodeInput::SnapshotStaged(meta) => events.push(Input::SnapshotStaged(meta)),
             NodeInput::Snapshot(wire) => events.push(Input::Wire(wire)),
             NodeInput::Installed { meta, leases } => self.installed(meta, leases, events),
-            NodeInput::Wires(wires) => {
+            NodeInput::Wires { wires, disk } => {
                 self.driver.inner.wires.fetch_sub(wires.len(), Relaxed);
+                self.replication.heard(&wires, clock::now_ns());
+                events.extend(disk.map(|(of, facts)| Input::PeerDisk { of, facts }));
                 events.extend(wires.into_iter().map(Input::Wire));
             }
             NodeInput::Unreachable(id) => events.push(Input::Unreachable(id)),
@@ -403,11 +420,13 @@ impl Loop {
             Effect::Refuse { token, why } => self.refused(token, why, turn),
             Effect::Role(change) => {
                 self.leader = change.leader;
-                self.leadership.changed(&change, turn_ns);
+                let bad_disk = self.driver.core.predecessor_had_a_bad_disk();
+                self.leadership.changed(&change, turn_ns, bad_disk);
                 if self.driver.clock.leads() != self.leadership.term_led() {
                     self.driver.clock.demote();
                 }
             }
+            Effect::Disk(event) => self.driver.disk.decided(event),
             Effect::Truncated { index, .. } => {
                 self.driver.wal.push(WalInput::Truncate { index });
             }
@@ -428,7 +447,13 @@ impl Loop {
         let last = batch.entries.last().map_or(0, |entry| entry.index);
         self.in_flight.push_back((batch.number, last));
         self.driver.credit.fetch_add(weight(&batch), Relaxed);
-        self.driver.wal.push(WalInput::Persist(batch));
+        let (wal, urgent) = (&self.driver.wal, batch.sync || last > 0);
+        wal.push_quietly(WalInput::Persist(batch));
+        match urgent {
+            true => wal.wake(),
+            // A commit index that moved alone goes with what comes next, or with the next tick.
+            false => self.wal_waits = true,
+        }
     }
 
     /// Messages leave; the one that announces a snapshot goes with its rows.
@@ -440,6 +465,7 @@ impl Loop {
                 _ => others.push(wire),
             }
         }
+        self.replication.sent(&others, clock::now_ns());
         self.driver.inner.peers.send(others);
     }
 

@@ -7,6 +7,9 @@ use std::time::Duration;
 /// Exit code after a failed write or sync, or any other fault of the disk (`operations.md` 2).
 pub const EXIT_IO: i32 = 74;
 
+/// Exit code when only a newer version of the program can go on (`operations.md` 2).
+pub const EXIT_NEWER: i32 = 78;
+
 /// Time given to the log and to the standard streams before the process ends.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -15,18 +18,37 @@ static SAID: AtomicBool = AtomicBool::new(false);
 /// Logs the reason and ends the process with [`EXIT_IO`], without destructors: nothing may be
 /// written after a failed sync, not even by a tidy shutdown.
 pub fn stop(what: &str, reason: &dyn Display) -> ! {
+    end(EXIT_IO, || {
+        tracing::error!(
+            reason = %reason,
+            "{what}: the node stops; nothing that was not synced counts as written"
+        );
+    })
+}
+
+/// As [`stop`], with [`EXIT_NEWER`]: the log or the state holds what this version does not know.
+/// Nothing of it was applied, so a newer version goes on where this one stops.
+pub fn stop_for_newer(what: &str, reason: &dyn Display) -> ! {
+    end(EXIT_NEWER, || {
+        tracing::error!(
+            reason = %reason,
+            exit_code = EXIT_NEWER,
+            "{what}: the node stops before it applies what it does not know; start a newer version of \
+             the program on the same data directory"
+        );
+    })
+}
+
+fn end(code: i32, say: impl FnOnce()) -> ! {
     if SAID.swap(true, Ordering::SeqCst) {
         // Another thread is on its way out with the first reason.
         loop {
             std::thread::park();
         }
     }
-    tracing::error!(
-        reason = %reason,
-        "{what}: the node stops; nothing that was not synced counts as written"
-    );
+    say();
     crate::telemetry::logging::flush(FLUSH_DEADLINE);
-    exit_now(EXIT_IO)
+    exit_now(code)
 }
 
 /// `_exit`: no destructors, no flushing of buffers that the fault may have left half-written.

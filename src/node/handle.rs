@@ -59,12 +59,21 @@ pub enum Refused {
     /// Too much waits for the log, the state machine or the store.
     #[error("too many requests")]
     TooManyRequests,
+    /// The command is above the level that the cluster uses; see [`machine::level`].
+    #[error("a member of the cluster does not know this command")]
+    NotCapable,
     /// The encoded command is larger than `--max-request-bytes`.
     #[error("request is too large")]
     RequestTooLarge,
     /// The deadline passed; the command may or may not take effect.
     #[error("request timed out")]
     Timeout,
+    /// As [`Refused::Timeout`]; the leader before may have been gone when it was sent there.
+    #[error("request timed out, possibly because the previous leader failed")]
+    TimeoutLeaderFail,
+    /// As [`Refused::Timeout`]; the leader, or a quorum, was not connected all the while.
+    #[error("request timed out, possibly because a connection was lost")]
+    TimeoutConnectionLost,
     /// The node is stopping.
     #[error("server stopped")]
     Stopping,
@@ -110,6 +119,13 @@ pub enum Refused {
     /// The file system is nearly full: only requests that free space pass.
     #[error("free space is below the reserve")]
     NoSpace,
+}
+
+impl Refused {
+    /// Whether nobody knows if the request takes effect.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Timeout | Self::TimeoutLeaderFail | Self::TimeoutConnectionLost)
+    }
 }
 
 /// State of the node as a whole.
@@ -247,10 +263,25 @@ impl Handle {
     /// Replicates a command and waits until it is applied here.
     ///
     /// # Errors
-    /// See [`Refused`]. After [`Refused::Timeout`] nobody knows whether the command takes effect.
-    pub async fn propose(&self, mut request: InternalRaftRequest) -> Result<Done, Refused> {
+    /// See [`Refused`]. After [`Refused::is_timeout`] nobody knows whether the command takes effect.
+    pub async fn propose(&self, request: InternalRaftRequest) -> Result<Done, Refused> {
+        // At the first level there is nothing that could be above it.
+        let level = match machine::level::needs(&request) {
+            machine::level::FIRST => machine::level::FIRST,
+            _ => self.reader().feature_level(),
+        };
+        self.propose_at(request, level).await
+    }
+
+    /// As [`Handle::propose`], with the level of commands that may be used.
+    pub(super) async fn propose_at(
+        &self,
+        mut request: InternalRaftRequest,
+        level: u32,
+    ) -> Result<Done, Refused> {
         let inner = &*self.0;
         let received_ns = clock::now_ns();
+        machine::level::stamp(&mut request);
         let id = inner.ids.next();
         request.header.get_or_insert_with(RequestHeader::default).id = id;
         let size = request.encoded_len();
@@ -258,6 +289,9 @@ impl Handle {
             inner.metrics.outcome(Outcome::Refused);
             Err(why)
         };
+        if machine::level::needs(&request) > level {
+            return refuse(Refused::NotCapable);
+        }
         if size > inner.limits.request_bytes {
             return refuse(Refused::RequestTooLarge);
         }
@@ -278,7 +312,10 @@ impl Handle {
         let reply = Some(Reply { runtime: answers::runtime(), to });
         let pending = Pending::new(&inner.metrics, received_ns);
         inner.hand_in(NodeInput::Propose(Proposal { id, data, received_ns, reply }));
-        let answer = self.within_deadline(wait).await;
+        let answer = self.within_deadline(wait).await.map_err(|why| match why {
+            Refused::Timeout => self.write_timed_out(received_ns),
+            other => other,
+        });
         drop(pending);
         if let Ok(done) = &answer {
             super::driver::answered(inner, received_ns, done.applied_ns);
@@ -286,7 +323,7 @@ impl Handle {
         inner.metrics.outcome(match &answer {
             Ok(_) => Outcome::Ok,
             Err(Refused::Answer(_)) => Outcome::Rejected,
-            Err(Refused::Timeout) => Outcome::Unknown,
+            Err(refused) if refused.is_timeout() => Outcome::Unknown,
             Err(_) => Outcome::Refused,
         });
         answer
@@ -300,6 +337,10 @@ impl Handle {
         let _reading = Reading::new(&self.0.reading);
         let asked_ns = clock::now_ns();
         let answer = self.barrier(|reply| self.0.hand_in(NodeInput::Read(reply))).await;
+        let answer = answer.map_err(|why| match why {
+            Refused::Timeout => self.read_timed_out(asked_ns),
+            other => other,
+        });
         if clock::now_ns() - asked_ns > READ_RETRY.as_nanos() as u64 {
             self.0.metrics.reads_slow.fetch_add(1, Relaxed);
         }

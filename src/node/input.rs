@@ -79,8 +79,8 @@ pub(super) enum NodeInput {
     Snapshot(consensus::Wire),
     /// The store holds the snapshot at this position, and the machine lives behind it.
     Installed { meta: consensus::SnapshotMeta, leases: Vec<lease::Record> },
-    /// Messages of other members.
-    Wires(Vec<consensus::Wire>),
+    /// Messages of other members, and what the sender says about its disk.
+    Wires { wires: Vec<consensus::Wire>, disk: Option<(u64, consensus::DiskFacts)> },
     /// Messages to this member were lost.
     Unreachable(u64),
     /// Hand leadership to this member, if this one leads.
@@ -91,6 +91,16 @@ pub(super) enum NodeInput {
     Fenced,
     /// No further requests; finish and leave the loop.
     Stop,
+}
+
+impl NodeInput {
+    /// How many things it tells.
+    pub(super) fn parts(&self) -> usize {
+        match self {
+            NodeInput::Wires { wires, .. } => wires.len().max(1),
+            _ => 1,
+        }
+    }
 }
 
 /// Report of the WAL thread for one group.

@@ -6,7 +6,7 @@
 use super::handle::Identity;
 use super::start::Joined;
 use crate::config::Config;
-use crate::machine::ids;
+use crate::machine::{ids, level};
 use crate::peer::{self, Address, Found};
 use crate::proto::peer as pb;
 
@@ -61,6 +61,19 @@ pub enum JoinError {
         /// The member.
         member: u64,
     },
+    /// The cluster uses commands that this program does not know.
+    #[error(
+        "cannot join cluster {cluster:x}: it uses commands of feature level {needs}, this program knows \
+         up to {own}; start the version that the other members run"
+    )]
+    AboveLevel {
+        /// The cluster.
+        cluster: u64,
+        /// Its level.
+        needs: u32,
+        /// Level of this program.
+        own: u32,
+    },
     /// A peer belongs to another cluster.
     #[error(
         "the member at {url} belongs to cluster {found:x}, these flags describe cluster {own:x}; to \
@@ -81,7 +94,9 @@ impl JoinError {
     /// Exit code of the process (`operations.md` 2).
     pub fn exit_code(&self) -> u8 {
         match self {
-            JoinError::Wiped { .. } | JoinError::Removed { .. } => 78,
+            JoinError::Wiped { .. } | JoinError::Removed { .. } | JoinError::AboveLevel { .. } => {
+                78
+            }
             _ => 1,
         }
     }
@@ -100,6 +115,13 @@ pub async fn join(config: &Config, dialer: &peer::Dialer) -> Result<Option<Joine
         }
     }
     let found = ask_all(urls, dialer).await;
+    let own = config.feature_level.unwrap_or(level::OWN);
+    if let Ok(found) = &found
+        && found.feature_level > own
+    {
+        let (cluster, needs) = (found.cluster_id, found.feature_level);
+        return Err(JoinError::AboveLevel { cluster, needs, own });
+    }
     if config.bootstrap.existing {
         let found = found.map_err(|errors| JoinError::Nobody(errors.join("; ")))?;
         return existing(config, found).map(Some);

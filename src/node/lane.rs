@@ -24,7 +24,7 @@ pub(super) enum Taker {
     Owner,
     /// The WAL thread with nothing to write.
     Wal,
-    /// An edge runtime with a lone request.
+    /// An edge runtime with a lone request, or with a few messages of a member.
     Edge,
 }
 

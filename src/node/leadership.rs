@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Keeps the gauges and counters of leadership. Lives on the node thread.
 pub(super) struct Leadership {
     metrics: Arc<NodeMetrics>,
-    own: u64,
     /// The last known leader; a lost leader alone is no change.
     known: u64,
     leader: u64,
@@ -21,12 +20,11 @@ pub(super) struct Leadership {
 }
 
 impl Leadership {
-    pub(super) fn new(metrics: Arc<NodeMetrics>, own: u64) -> Self {
+    pub(super) fn new(metrics: Arc<NodeMetrics>) -> Self {
         let now = crate::telemetry::clock::now_ns();
         metrics.leaderless_since.store(now + 1, Relaxed);
         Leadership {
             metrics,
-            own,
             known: 0,
             leader: 0,
             term_led: None,
@@ -46,9 +44,11 @@ impl Leadership {
         self.paused_ns = self.paused_ns.max(ns);
     }
 
-    /// Takes in a change of role, term or leader.
-    pub(super) fn changed(&mut self, change: &RoleChange, now: u64) {
+    /// Takes in a change of role, term or leader. `bad_disk`: the leader before says that it gave way
+    /// because of its disk.
+    pub(super) fn changed(&mut self, change: &RoleChange, now: u64, bad_disk: bool) {
         let m = self.metrics.clone();
+        let before = self.known;
         m.term.store(change.term, Relaxed);
         if change.leader != self.leader {
             self.leader_changed(change, now);
@@ -65,7 +65,7 @@ impl Leadership {
         self.term_led = term_led;
         if leads {
             self.led_since = Some(now);
-            let cause = self.cause();
+            let cause = self.cause(before, bad_disk);
             m.leader_change(cause);
             tracing::info!(
                 term = change.term,
@@ -86,6 +86,7 @@ impl Leadership {
         if change.leader == 0 {
             self.leaderless_since.get_or_insert(now);
         } else {
+            m.leader_learned.store(now + 1, Relaxed);
             if let Some(since) = self.leaderless_since.take() {
                 m.leaderless.record_ns(now.saturating_sub(since));
             }
@@ -97,17 +98,67 @@ impl Leadership {
         m.leaderless_since.store(self.leaderless_since.map_or(0, |since| since + 1), Relaxed);
     }
 
-    /// Only what this member has evidence for; `unknown` beats a guess.
-    fn cause(&self) -> LeaderCause {
+    /// Only what this member has evidence for; `unknown` beats a guess. `before`: the leader that it
+    /// knew last, 0 for none since its start.
+    fn cause(&self, before: u64, bad_disk: bool) -> LeaderCause {
         // Longer than any scheduling hiccup: the shortest election timeout that can be configured
         // is five heartbeats, and a pause of this length outlasts the default one.
         const PAUSE_NS: u64 = 1_000_000_000;
-        if self.known == 0 || (self.known == self.own && self.metrics.leader_changes_won() == 0) {
+        if bad_disk {
+            LeaderCause::Disk
+        } else if before == 0 {
             LeaderCause::Start
         } else if self.paused_ns >= PAUSE_NS {
             LeaderCause::ProcessPause
         } else {
             LeaderCause::Unknown
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: u64 = 7;
+
+    fn causes(metrics: &NodeMetrics) -> Vec<(&'static str, u64)> {
+        let count = |cause: LeaderCause| metrics.leader_changes[cause as usize].load(Relaxed);
+        let all = LeaderCause::ALL.into_iter().map(|cause| (cause.as_str(), count(cause)));
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+
+    fn leads(leadership: &mut Leadership, term: u64, bad_disk: bool) {
+        let change = RoleChange { role: Role::Leader, term, leader: OWN };
+        leadership.changed(&change, term, bad_disk);
+    }
+
+    fn follows(leadership: &mut Leadership, term: u64, leader: u64) {
+        let change = RoleChange { role: Role::Follower, term, leader };
+        leadership.changed(&change, term, false);
+    }
+
+    #[test]
+    fn causes_do_not_lie() {
+        let metrics = Arc::new(NodeMetrics::default());
+        let mut leadership = Leadership::new(metrics.clone());
+        follows(&mut leadership, 2, 3);
+        leads(&mut leadership, 3, true);
+        assert_eq!(causes(&metrics), [("disk", 1)], "its first leadership is no start");
+        follows(&mut leadership, 4, 3);
+        leads(&mut leadership, 5, false);
+        assert_eq!(causes(&metrics), [("disk", 1), ("unknown", 1)]);
+        follows(&mut leadership, 6, 0);
+        leadership.paused(2_000_000_000);
+        leads(&mut leadership, 7, false);
+        assert_eq!(causes(&metrics), [("disk", 1), ("process_pause", 1), ("unknown", 1)]);
+    }
+
+    #[test]
+    fn who_never_knew_a_leader_starts() {
+        let metrics = Arc::new(NodeMetrics::default());
+        let mut leadership = Leadership::new(metrics.clone());
+        leads(&mut leadership, 1, false);
+        assert_eq!(causes(&metrics), [("start", 1)]);
     }
 }

@@ -80,7 +80,7 @@ impl Handle {
         // afterwards. One member has nobody who could have deposed it.
         if self.reader().members().len() > 1 {
             self.linearize().await.map_err(|why| match why {
-                Refused::Timeout => Refused::NotLeader,
+                Refused::Timeout | Refused::LeaderChanged => Refused::NotLeader,
                 other => other,
             })?;
         }

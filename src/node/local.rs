@@ -2,8 +2,9 @@
 
 use super::handle::{Handle, Inner};
 use super::input::NodeInput;
+use super::lane::Taker;
 use super::snapshot_in::{Begin, SnapshotIn};
-use crate::consensus::{NodeId, Wire};
+use crate::consensus::{DiskFacts, NodeId, Wire};
 use crate::machine::{Member, Members};
 use crate::peer::{Address, Answering, Arriving, Local};
 use crate::proto::peer as pb;
@@ -21,14 +22,18 @@ const PARTS_AHEAD: usize = 2;
 pub(super) struct NodeLocal(pub(super) Arc<Inner>);
 
 impl Local for NodeLocal {
-    fn wires(&self, mut wires: Vec<Wire>) -> usize {
+    fn wires(&self, from: NodeId, disk: Option<DiskFacts>, mut wires: Vec<Wire>) -> usize {
         let arrived = wires.len();
         let waiting = self.0.wires.fetch_add(arrived, Relaxed);
         let fits = WIRES_MAX.saturating_sub(waiting).min(arrived);
         wires.truncate(fits);
         self.0.wires.fetch_sub(arrived - fits, Relaxed);
-        if !wires.is_empty() {
-            self.0.node.push(NodeInput::Wires(wires));
+        // A node that has no room for messages has none for this either.
+        if !wires.is_empty() || arrived == 0 {
+            let disk = disk.map(|facts| (from, facts));
+            // A few messages are handled on this thread: waking another one takes longer.
+            self.0.node.push_quietly(NodeInput::Wires { wires, disk });
+            self.0.node.offer(Taker::Edge);
         }
         arrived - fits
     }
@@ -39,6 +44,10 @@ impl Local for NodeLocal {
 
     fn members(&self) -> Vec<pb::Member> {
         self.0.reader.members().iter().map(message).collect()
+    }
+
+    fn feature_level(&self) -> u32 {
+        self.0.reader.feature_level()
     }
 
     fn removed(&self) -> Vec<NodeId> {

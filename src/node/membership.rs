@@ -57,12 +57,16 @@ impl Handle {
     /// Changes the membership, through the leader if this member does not lead.
     ///
     /// # Errors
-    /// A check that failed, or the request timeout; after [`Refused::Timeout`] nobody knows whether
-    /// the change takes effect.
+    /// A check that failed, or the request timeout; after [`Refused::is_timeout`] nobody knows
+    /// whether the change takes effect.
     pub async fn change_members(&self, op: MemberOp) -> Result<Changed, Refused> {
         let limit = self.timing().request_timeout();
+        let began = clock::now_ns();
         let done = tokio::time::timeout(limit, self.change_somewhere(op)).await;
-        done.unwrap_or(Err(Refused::Timeout))
+        done.unwrap_or(Err(Refused::Timeout)).map_err(|why| match why {
+            Refused::Timeout => self.write_timed_out(began),
+            other => other,
+        })
     }
 
     async fn change_somewhere(&self, op: MemberOp) -> Result<Changed, Refused> {
@@ -70,10 +74,14 @@ impl Handle {
         loop {
             let raft = self.raft();
             if raft.is_leader {
-                if op == MemberOp::Remove(own) && self.reader().members().voters() > 1 {
+                let voters = self.reader().members().voters();
+                if op == MemberOp::Remove(own) && voters > 1 {
                     // Whoever stays should lead, before it is too late to choose.
                     self.hand_over().await;
-                    if !self.raft().is_leader {
+                    // The other one of two would not even hear of the change from a leader that goes,
+                    // and could elect nobody: it has to lead first.
+                    if !self.raft().is_leader || voters == 2 {
+                        tokio::time::sleep(RETRY).await;
                         continue;
                     }
                 }

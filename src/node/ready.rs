@@ -37,9 +37,10 @@ pub async fn publish(handle: &Handle, config: &Config) -> Result<(), Refused> {
         };
         match handle.propose(request).await {
             // The others may not be there yet; a member waits for them as long as it takes.
-            Err(Refused::NoLeader | Refused::Dropped | Refused::Timeout) => {
+            Err(Refused::NoLeader | Refused::Dropped) => {
                 tokio::time::sleep(ELECTION_POLL).await;
             }
+            Err(why) if why.is_timeout() => {}
             other => {
                 other?;
                 published = true;

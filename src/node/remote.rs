@@ -56,6 +56,9 @@ refusals! {
     TooManyLearners 18,
     NotEnoughStarted 19,
     Unhealthy 20,
+    NotCapable 21,
+    TimeoutLeaderFail 22,
+    TimeoutConnectionLost 23,
 }
 
 /// Carries out what another member passed on.

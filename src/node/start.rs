@@ -4,6 +4,7 @@ use super::answers::{self, AnswerLane};
 use super::apply_thread::ApplyThread;
 use super::convert;
 use super::data_dir::{DataDir, DirError, Format};
+use super::disk_watch::{self, DiskWatch};
 use super::divergence::DivergenceThread;
 use super::driver::Driver;
 use super::fence::Fence;
@@ -26,6 +27,7 @@ use crate::disk::{Disk, Fault};
 use crate::divergence::Mode;
 use crate::machine::{self, Machine, MachineOptions};
 use crate::peer::{self, Address, Local, Peers};
+use crate::telemetry::disk_health::DiskHealth;
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::telemetry::peer_stats::PeerStats;
 use crate::telemetry::{clock, raft_log};
@@ -81,6 +83,7 @@ impl StartError {
             StartError::Inconsistent(_) => 78,
             StartError::Wal(error) if error.is_foreign() => 78,
             StartError::Store(store::StoreError::NewerFormat { .. }) => 78,
+            StartError::Machine(error) if error.is_newer() => 78,
             StartError::Core(_) | StartError::Thread(_) => 1,
             _ => 74,
         }
@@ -236,6 +239,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         true => ConfState::default(),
         false => ConfState::decode(&loaded.conf_state)?,
     };
+    let feature_level = config.feature_level.unwrap_or(machine::level::OWN);
     let mut machine = Machine::restore(
         loaded,
         shared.clone(),
@@ -245,6 +249,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             quota_bytes: config.limits.quota_bytes,
             lease_ttl_min: config.timing.lease_ttl_min_s(),
             compaction_batch: config.limits.compaction_batch,
+            feature_level,
         },
         &mut |done, total| progress.set(done, total),
     )?;
@@ -267,6 +272,10 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     core_config.election_tick = (config.timing.election_ms / config.timing.heartbeat_ms) as usize;
     core_config.heartbeat_tick = 1;
     core_config.log_cache_entries = config.limits.catchup_entries;
+    core_config.disk_stall_ms = config.timing.disk_stall_ms;
+    // A limit that does not hold at the start does not hold later.
+    core_config.disk_p99_us = (config.gate.mode != "off")
+        .then(|| u64::try_from(config.gate.p99.as_micros()).unwrap_or(u64::MAX));
     core_config.logger = raft_log::logger();
     let (mut log, recovered) = recovered;
     let restored = convert::restored(recovered, applied, conf_state).map_err(|index| {
@@ -304,6 +313,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     let snapshots: Arc<Lane<SnapshotOut>> = Arc::default();
     // One arrives, one may wait until the disk has let go of the one before.
     let (snapshots_in, arriving) = tokio::sync::mpsc::channel(1);
+    let health = Arc::new(DiskHealth::new(disk.stats().clone()));
     let inner = Arc::new(Inner {
         node: node.clone(),
         apply: apply.clone(),
@@ -318,11 +328,16 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         phase: AtomicU8::new(Phase::Starting as u8),
         stopping: tokio::sync::watch::channel(false).0,
         peers: Peers::new(
-            peer::Identity { cluster_id: identity.cluster_id, member_id: identity.member_id },
+            peer::Identity {
+                cluster_id: identity.cluster_id,
+                member_id: identity.member_id,
+                feature_level,
+            },
             config.listen.advertise_peer.texts(),
             network,
             peer_stats,
             dialer,
+            health.clone(),
         ),
         snapshots_in,
         wires: AtomicUsize::default(),
@@ -397,7 +412,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         credit: credit.clone(),
         node: node.clone(),
         apply: apply.clone(),
-        metrics,
+        metrics: metrics.clone(),
     };
     threads.start("wal", move || wal_thread.run())?;
     let snapshot_out = SnapshotOutThread {
@@ -426,6 +441,11 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         wal: wal_lane.clone(),
         credit,
         answers,
+        disk: DiskWatch {
+            health,
+            metrics,
+            pause_ns: disk_watch::pause_ns(config.timing.disk_stall_ms, config.timing.election_ms),
+        },
         applied: applied.0,
         durable: applied.0,
     };

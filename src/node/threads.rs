@@ -1,7 +1,17 @@
 //! Every thread of the node: named, owned, joined. No other module starts one.
 
 use super::start::StartError;
+use crate::sched;
 use std::thread::JoinHandle;
+
+/// Who must run as soon as it is woken, and who can wait for others.
+fn class(name: &str) -> sched::Class {
+    match name {
+        "node" | "wal" | "apply" => sched::Class::Prompt,
+        "hash" | "snapshot-out" | "snapshot-in" => sched::Class::Background,
+        _ => sched::Class::Ordinary,
+    }
+}
 
 /// The threads started so far.
 #[derive(Default)]
@@ -19,7 +29,10 @@ impl Threads {
     ) -> Result<(), StartError> {
         let thread = std::thread::Builder::new()
             .name(name.to_string())
-            .spawn(body)
+            .spawn(move || {
+                sched::apply(class(name));
+                body();
+            })
             .map_err(StartError::Thread)?;
         self.0.push((name, thread));
         Ok(())

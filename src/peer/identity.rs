@@ -6,16 +6,16 @@ use crate::proto::peer as pb;
 pub const FORMAT: u32 = 1;
 /// Oldest version it accepts.
 const FORMAT_MIN: u32 = 1;
-/// Level of replicated commands that this program applies; see `operations.md` on feature levels.
-pub const FEATURE_LEVEL: u32 = 1;
 
-/// Ids of this member.
+/// Who this member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
     pub cluster_id: u64,
     /// The member.
     pub member_id: u64,
+    /// Highest level of replicated commands that it knows.
+    pub feature_level: u32,
 }
 
 impl Identity {
@@ -26,17 +26,18 @@ impl Identity {
             cluster_id: self.cluster_id,
             from: self.member_id,
             to,
-            feature_level: FEATURE_LEVEL,
+            feature_level: self.feature_level,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             peer_urls,
         }
     }
 
-    /// Whether what another member says fits.
+    /// Whether what another member says fits; `level` is the one of the commands that the cluster
+    /// uses.
     ///
     /// # Errors
     /// A text for the log of both sides that says what to do.
-    pub(super) fn check(self, said: Option<&pb::Identity>) -> Result<u64, String> {
+    pub(super) fn check(self, said: Option<&pb::Identity>, level: u32) -> Result<u64, String> {
         let Some(said) = said else {
             return Err(
                 "the first message does not say who sends it; both members must run Assay".into()
@@ -68,6 +69,14 @@ impl Identity {
                 "another process says that it is member {:x}; every member needs its own data \
                  directory and peer URL",
                 said.from
+            ));
+        }
+        // It would have to stop at the first command above its level.
+        if said.feature_level < level {
+            return Err(format!(
+                "member {:x} (version {}) knows commands up to feature level {}, the cluster uses \
+                 level {level} since its upgrade was finalized; start the newer version on {:x}",
+                said.from, said.version, said.feature_level, said.from
             ));
         }
         Ok(said.from)

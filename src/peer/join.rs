@@ -22,6 +22,8 @@ pub struct Found {
     pub members: Vec<pb::Member>,
     /// Ids that must never come back.
     pub removed: Vec<u64>,
+    /// Level of the commands that the cluster uses; 0 if the peer does not say.
+    pub feature_level: u32,
 }
 
 /// Asks one peer after another for its members; the first answer counts.
@@ -50,5 +52,6 @@ async fn one(dialer: &Dialer, url: &str) -> Result<Found, String> {
         from: answer.from,
         members: answer.members,
         removed: answer.removed,
+        feature_level: answer.feature_level,
     })
 }

@@ -9,6 +9,7 @@ use crate::consensus::Wire;
 use crate::proto::peer as pb;
 use crate::proto::peer::peer_client::PeerClient;
 use crate::telemetry::clock;
+use crate::telemetry::disk_health::DiskHealth;
 use crate::telemetry::peer_stats::PeerNumbers;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub(super) struct Link {
     numbers: Arc<PeerNumbers>,
     local: Arc<dyn Local>,
     dialer: Dialer,
+    disk: Arc<DiskHealth>,
     /// Process clock plus 1 when the present connection came up; 0: there is none.
     since: AtomicU64,
     /// Of the present connection, with its URL.
@@ -58,6 +60,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Starts the task that keeps the connection.
+    #[allow(clippy::too_many_arguments, reason = "the parts of a link, built in one place")]
     pub(super) fn start(
         runtime: &Handle,
         own: Identity,
@@ -66,6 +69,7 @@ impl Link {
         local: Arc<dyn Local>,
         numbers: Arc<PeerNumbers>,
         dialer: Dialer,
+        disk: Arc<DiskHealth>,
     ) -> Arc<Link> {
         let link = Arc::new(Link {
             own,
@@ -75,6 +79,7 @@ impl Link {
             numbers,
             local,
             dialer,
+            disk,
             since: AtomicU64::new(0),
             channel: Mutex::default(),
             runtime: runtime.clone(),
@@ -203,7 +208,7 @@ impl Link {
     async fn connection(&self, url: &str) -> Result<std::convert::Infallible, Broken> {
         let channel = self.dialer.channel(url).await;
         let channel = channel.map_err(|error| Broken::Lost(error.to_string()))?;
-        let outgoing = self.queue.open(self.hello(), self.numbers.clone());
+        let outgoing = self.queue.open(self.hello(), self.numbers.clone(), self.disk.clone());
         let mut client = PeerClient::new(channel.clone())
             .max_decoding_message_size(ANSWER_MAX_BYTES)
             .max_encoding_message_size(BATCH_MAX_BYTES);
@@ -213,17 +218,21 @@ impl Link {
         let hello = timeout(SILENCE_MAX, notes.message()).await.map_err(|_| silent())?;
         let hello = hello.map_err(|status| self.refused(&status))?;
         let said = hello.and_then(|note| note.identity);
-        let who = self.own.check(said.as_ref()).map_err(Broken::Refused)?;
+        let level = self.local.feature_level();
+        let who = self.own.check(said.as_ref(), level).map_err(Broken::Refused)?;
         if who != self.address.id {
             return Err(Broken::Refused(format!(
                 "member {who:x} answers at the address of member {:x}; check the peer URLs",
                 self.address.id
             )));
         }
+        let (level, version) = said.map(|s| (s.feature_level, s.version)).unwrap_or_default();
+        self.numbers.feature_level.store(u64::from(level), Relaxed);
         *self.channel.lock() = Some((channel, url.to_owned()));
         self.since.store(clock::now_ns() + 1, Relaxed);
         self.numbers.active.store(1, Relaxed);
-        tracing::info!(peer = format!("{who:x}"), url, "connected to a peer");
+        let peer = format!("{who:x}");
+        tracing::info!(peer, url, version, feature_level = level, "connected to a peer");
         self.watch(&mut notes).await
     }
 

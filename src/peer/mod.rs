@@ -5,12 +5,21 @@
 //! peer's stream ──► Service ──► Local::wires ──► node (bounded, drops and counts)
 //! ```
 //!
-//! Messages of consensus may be late, lost or doubled; what is full or broken here drops them, says
-//! so to the core and goes on with the other peers. Requests that only the leader can carry out
-//! are unary calls on the same connection.
+//! Messages of consensus may be late or lost; what is full or broken here drops them, says so to the
+//! core and goes on with the other peers. Requests that only the leader can carry out are unary
+//! calls on the same connection.
+//!
+//! No message arrives twice, and none may: a forwarded proposal has no identity below the state
+//! machine, which would apply it twice. It leaves the queue for exactly one stream, a stream is one
+//! connection, and what a broken connection has not delivered is dropped, never sent again on the
+//! next one (`Queue::close`, `Link::connection`). Neither the raft library nor the node repeats one:
+//! a follower that gets a proposal passes it on instead of keeping it, and commands that wait for a
+//! leader (`node::parked`) are those that were refused before they left. A call that may have been
+//! carried out ([`CallError::Lost`]) is not repeated either.
 
 mod call;
 mod dial;
+mod disk;
 mod identity;
 mod join;
 mod link;
@@ -22,13 +31,14 @@ mod tests;
 
 pub use call::CallError;
 pub use dial::{DialError, Dialer};
-pub use identity::{FEATURE_LEVEL, FORMAT, Identity};
+pub use identity::{FORMAT, Identity};
 pub use join::{Found, ask};
 pub use server::Service;
 pub use snapshot::Transfer;
 
-use crate::consensus::{NodeId, Wire};
+use crate::consensus::{DiskFacts, NodeId, Wire};
 use crate::proto::peer as pb;
+use crate::telemetry::disk_health::DiskHealth;
 use crate::telemetry::peer_stats::PeerStats;
 use link::{Link, OwnUrls};
 use parking_lot::RwLock;
@@ -44,12 +54,15 @@ pub type Answering = Pin<Box<dyn Future<Output = pb::CallResponse> + Send>>;
 
 /// What the peers need of the node they belong to.
 pub trait Local: Send + Sync + 'static {
-    /// Takes in messages of a member. Returns how many were dropped for lack of room.
-    fn wires(&self, wires: Vec<Wire>) -> usize;
+    /// Takes in messages of a member, and what it says about its disk; there may be no messages.
+    /// Returns how many were dropped for lack of room.
+    fn wires(&self, from: NodeId, disk: Option<DiskFacts>, wires: Vec<Wire>) -> usize;
     /// Messages to this member were lost.
     fn unreachable(&self, id: NodeId);
     /// All members as applied here, for those who join.
     fn members(&self) -> Vec<pb::Member>;
+    /// Level of the commands that the cluster uses, as applied here.
+    fn feature_level(&self) -> u32;
     /// Members that must never come back.
     fn removed(&self) -> Vec<NodeId>;
     /// Whether this one of them is among those.
@@ -101,6 +114,7 @@ struct Inner {
     next_runtime: AtomicUsize,
     stats: Arc<PeerStats>,
     dialer: Dialer,
+    disk: Arc<DiskHealth>,
     links: RwLock<BTreeMap<NodeId, Known>>,
 }
 
@@ -113,13 +127,14 @@ struct Known {
 
 impl Peers {
     /// No links yet; see [`Peers::set`]. Without `runtimes` there never will be any. `urls` is where
-    /// this member can be reached.
+    /// this member can be reached; others are told how its disk is.
     pub fn new(
         own: Identity,
         urls: Vec<String>,
         runtimes: Vec<Handle>,
         stats: Arc<PeerStats>,
         dialer: Dialer,
+        disk: Arc<DiskHealth>,
     ) -> Peers {
         Peers(Arc::new(Inner {
             own,
@@ -128,6 +143,7 @@ impl Peers {
             next_runtime: AtomicUsize::default(),
             stats,
             dialer,
+            disk,
             links: RwLock::default(),
         }))
     }
@@ -200,6 +216,7 @@ impl Peers {
             local.clone(),
             inner.stats.of(member.id),
             inner.dialer.clone(),
+            inner.disk.clone(),
         );
         links.insert(member.id, Known { link, applied });
     }
@@ -222,6 +239,13 @@ impl Peers {
     /// there is none now.
     pub fn connected_since(&self, id: NodeId) -> Option<u64> {
         self.0.links.read().get(&id)?.link.connected_since()
+    }
+
+    /// Level of commands that another member knows, as it said when the present connection came
+    /// up; `None` without one.
+    pub fn feature_level(&self, id: NodeId) -> Option<u32> {
+        self.connected_since(id)?;
+        u32::try_from(self.0.stats.of(id).feature_level.load(Relaxed)).ok()
     }
 
     /// Passes a request on to another member.

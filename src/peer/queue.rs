@@ -1,7 +1,9 @@
 //! Messages on their way to one peer, bounded by bytes, taken by the stream of the connection.
 
+use super::disk;
 use crate::consensus::{Wire, WireKind};
 use crate::proto::peer as pb;
+use crate::telemetry::disk_health::DiskHealth;
 use crate::telemetry::peer_stats::PeerNumbers;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -77,12 +79,13 @@ impl Queue {
         self: &Arc<Self>,
         hello: pb::Identity,
         numbers: Arc<PeerNumbers>,
+        disk: Arc<DiskHealth>,
     ) -> Outgoing {
         let mut state = self.0.lock();
         state.connection += if state.is_open() { 2 } else { 1 };
         state.hello = Some(hello);
         state.ping = 0;
-        Outgoing { connection: state.connection, queue: self.clone(), numbers }
+        Outgoing { connection: state.connection, queue: self.clone(), numbers, disk }
     }
 
     /// The connection is gone, and with it what waits. Returns how many messages.
@@ -118,6 +121,7 @@ pub(super) struct Outgoing {
     connection: u64,
     queue: Arc<Queue>,
     numbers: Arc<PeerNumbers>,
+    disk: Arc<DiskHealth>,
 }
 
 impl Stream for Outgoing {
@@ -149,6 +153,8 @@ impl Stream for Outgoing {
         let messages: Vec<Bytes> = wires.iter().map(|wire| wire.encode().into()).collect();
         let sent: usize = messages.iter().map(Bytes::len).sum();
         PeerNumbers::add(&self.numbers.sent_bytes, sent as u64);
-        Poll::Ready(Some(pb::Batch { identity: None, messages, ping }))
+        // As it is now, not when the messages were made: a disk may hang while they wait.
+        let disk = Some(disk::said(self.disk.sample()));
+        Poll::Ready(Some(pb::Batch { identity: None, messages, ping, disk }))
     }
 }

@@ -1,5 +1,6 @@
 //! The service on the peer port.
 
+use super::disk;
 use super::identity::{FORMAT, Identity};
 use super::link::BATCH_MAX_BYTES;
 use super::snapshot::STALLED;
@@ -65,7 +66,7 @@ impl Service {
 impl Inner {
     /// Who speaks, if it is one of us.
     fn known(&self, said: Option<&pb::Identity>) -> Result<u64, Status> {
-        let from = match self.own.check(said) {
+        let from = match self.own.check(said, self.local.feature_level()) {
             Ok(from) => from,
             Err(text) => {
                 self.say(&text);
@@ -219,6 +220,7 @@ impl peer_server::Peer for Service {
             members: inner.local.members(),
             removed: inner.local.removed(),
             format: FORMAT,
+            feature_level: inner.local.feature_level(),
         }))
     }
 
@@ -254,6 +256,7 @@ impl Incoming {
             // It may not have been told by the log: nobody sends to it any more.
             return Err(Status::permission_denied(removed(self.from, self.own.cluster_id)));
         }
+        let facts = disk::heard(batch.disk);
         let mut wires = Vec::with_capacity(batch.messages.len());
         for bytes in batch.messages {
             PeerNumbers::add(&self.numbers.received_bytes, bytes.len() as u64);
@@ -273,8 +276,8 @@ impl Incoming {
                 }
             }
         }
-        if !wires.is_empty() {
-            let dropped = self.local.wires(wires);
+        if !wires.is_empty() || facts.is_some() {
+            let dropped = self.local.wires(self.from, facts, wires);
             PeerNumbers::add(&self.numbers.received_failures, dropped as u64);
         }
         Ok(())

@@ -3,9 +3,11 @@
 use super::identity::Identity;
 use super::queue::Queue;
 use super::{Address, Answering, Arriving, Dialer, Local, Peers, Service};
-use crate::consensus::{NodeId, Wire, WireKind};
+use crate::consensus::{DiskFacts, NodeId, Wire, WireKind};
 use crate::edge;
 use crate::proto::peer as pb;
+use crate::telemetry::disk_health::DiskHealth;
+use crate::telemetry::io::IoStats;
 use crate::telemetry::peer_stats::{PeerNumbers, PeerStats};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -55,9 +57,14 @@ fn append(from: u64, to: u64, bytes: usize) -> Wire {
     Wire::decode(raw.encode_to_vec().into()).expect("an append")
 }
 
+fn healthy() -> Arc<DiskHealth> {
+    Arc::new(DiskHealth::new(Arc::new(IoStats::new())))
+}
+
 /// A node that remembers what it was told.
 struct Told {
     wires: Mutex<Vec<Wire>>,
+    disks: Mutex<Vec<(NodeId, DiskFacts)>>,
     unreachable: Mutex<Vec<NodeId>>,
     removed: Mutex<Vec<NodeId>>,
     we_are_removed: watch::Sender<bool>,
@@ -69,6 +76,7 @@ impl Default for Told {
     fn default() -> Self {
         Told {
             wires: Mutex::default(),
+            disks: Mutex::default(),
             unreachable: Mutex::default(),
             removed: Mutex::default(),
             we_are_removed: watch::channel(false).0,
@@ -79,8 +87,9 @@ impl Default for Told {
 }
 
 impl Local for Told {
-    fn wires(&self, wires: Vec<Wire>) -> usize {
+    fn wires(&self, from: NodeId, disk: Option<DiskFacts>, wires: Vec<Wire>) -> usize {
         let count = wires.len();
+        self.disks.lock().extend(disk.map(|facts| (from, facts)));
         self.wires.lock().extend(wires);
         self.arrived.send_modify(|arrived| *arrived += count);
         0
@@ -92,6 +101,10 @@ impl Local for Told {
 
     fn members(&self) -> Vec<pb::Member> {
         vec![pb::Member { id: 2, name: "b".into(), ..pb::Member::default() }]
+    }
+
+    fn feature_level(&self) -> u32 {
+        2
     }
 
     fn removed(&self) -> Vec<NodeId> {
@@ -143,11 +156,12 @@ fn serve(cluster_id: u64) -> Served {
     let url = format!("http://{}", bound.local_addr().expect("an address"));
     let told = Arc::new(Told::default());
     let peers = Peers::new(
-        Identity { cluster_id, member_id: 2 },
+        Identity { cluster_id, member_id: 2, feature_level: 2 },
         vec![url.clone()],
         Vec::new(),
         Arc::new(PeerStats::default()),
         Dialer::default(),
+        healthy(),
     );
     let service = Service::default();
     edge.serve(vec![bound], |_, _| edge::Routes {
@@ -162,11 +176,12 @@ fn serve(cluster_id: u64) -> Served {
 fn member_one(served: &Served) -> (Peers, Arc<Told>) {
     let told = Arc::new(Told::default());
     let peers = Peers::new(
-        Identity { cluster_id: 9, member_id: 1 },
+        Identity { cluster_id: 9, member_id: 1, feature_level: 2 },
         Vec::new(),
         served.edge.runtimes().to_vec(),
         Arc::new(PeerStats::default()),
         Dialer::default(),
+        healthy(),
     );
     let local: Arc<dyn Local> = told.clone();
     peers.set(&[Address { id: 2, urls: vec![served.url.clone()] }], |_| false, &local);
@@ -195,6 +210,9 @@ async fn messages_arrive_in_order_and_the_round_trip_is_measured() {
         .await
         .expect("in time")
         .expect("n");
+    let disks = served.told.disks.lock().clone();
+    let quiet = disks.iter().all(|(from, facts)| (*from, facts.in_flight_ms) == (1, 0));
+    assert!(quiet && !disks.is_empty(), "every batch says how the disk is: {disks:?}");
     let terms: Vec<u64> = served.told.wires.lock().iter().map(Wire::term).collect();
     assert_eq!(terms, (1..=500).collect::<Vec<u64>>());
     let numbers = peers.stats().of(2);
@@ -202,6 +220,66 @@ async fn messages_arrive_in_order_and_the_round_trip_is_measured() {
     wait_until("a pong", || numbers.round_trip.snapshot().count > 0).await;
     let answer = peers.call(2, pb::call_request::What::LeaseRenew(1)).await.expect("an answer");
     assert_eq!(answer.refused, 7);
+}
+
+/// A way to the served member whose connections can be cut.
+async fn cuttable(to: &str) -> (String, watch::Sender<u32>) {
+    let to = to.trim_start_matches("http://").to_owned();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let (cut, cuts) = watch::channel(0);
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let (to, mut cuts) = (to.clone(), cuts.clone());
+            cuts.mark_unchanged();
+            tokio::spawn(async move {
+                let mut far = tokio::net::TcpStream::connect(to).await.expect("connect");
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                    _ = cuts.changed() => {}
+                }
+            });
+        }
+    });
+    (url, cut)
+}
+
+/// What a proposal relies on: it may be lost, but the next connection does not bring it again.
+#[tokio::test]
+async fn no_message_arrives_twice_however_often_the_connection_breaks() {
+    const CUTS: u32 = 15;
+    let served = serve(9);
+    let (url, cut) = cuttable(&served.url).await;
+    // Its edge gives the link a runtime.
+    let through = Served { url, ..serve(9) };
+    let (peers, _) = member_one(&through);
+    let mut sent = 0;
+    for round in 0..CUTS {
+        wait_until("connected", || peers.connected_since(2).is_some()).await;
+        let before = served.told.wires.lock().len();
+        let lost = peers.stats().of(2).disconnected.load(Relaxed);
+        // Cut while messages are in every place between the queue and the other side.
+        for _ in 0..200 {
+            sent += 1;
+            peers.send(vec![heartbeat(1, 2, sent)]);
+            if sent % 50 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        wait_until("some arrive", || served.told.wires.lock().len() > before).await;
+        cut.send_replace(round);
+        let gone = || peers.stats().of(2).disconnected.load(Relaxed) > lost;
+        wait_until("noticed", gone).await;
+    }
+    wait_until("connected", || peers.connected_since(2).is_some()).await;
+    peers.send(vec![heartbeat(1, 2, sent + 1)]);
+    let last = || served.told.wires.lock().iter().any(|wire| wire.term() == sent + 1);
+    wait_until("the last one", last).await;
+    let mut terms: Vec<u64> = served.told.wires.lock().iter().map(Wire::term).collect();
+    let arrived = terms.len();
+    terms.sort_unstable();
+    terms.dedup();
+    assert_eq!(terms.len(), arrived, "a message arrived twice");
 }
 
 #[tokio::test]
@@ -246,20 +324,24 @@ async fn a_peer_that_stops_is_reported() {
 
 #[test]
 fn identities_that_do_not_fit_say_what_to_do() {
-    let own = Identity { cluster_id: 9, member_id: 2 };
-    let good = Identity { cluster_id: 9, member_id: 1 }.to(2, Vec::new());
-    assert_eq!(own.check(Some(&good)), Ok(1));
+    let own = Identity { cluster_id: 9, member_id: 2, feature_level: 2 };
+    let good = Identity { cluster_id: 9, member_id: 1, feature_level: 2 }.to(2, Vec::new());
+    assert_eq!(own.check(Some(&good), 2), Ok(1));
+    assert_eq!(own.check(Some(&pb::Identity { feature_level: 1, ..good.clone() }), 1), Ok(1));
+    // A newer member may know more.
+    assert_eq!(own.check(Some(&pb::Identity { feature_level: 7, ..good.clone() }), 2), Ok(1));
     let wrong = [
         (pb::Identity { cluster_id: 8, ..good.clone() }, "--initial-cluster-token"),
         (pb::Identity { to: 3, ..good.clone() }, "check the peer URLs"),
         (pb::Identity { from: 2, ..good.clone() }, "its own data directory"),
-        (pb::Identity { format: 0, ..good }, "upgrade"),
+        (pb::Identity { format: 0, ..good.clone() }, "upgrade"),
+        (pb::Identity { feature_level: 1, ..good }, "start the newer version"),
     ];
     for (said, text) in wrong {
-        let refused = own.check(Some(&said)).expect_err("refused");
+        let refused = own.check(Some(&said), 2).expect_err("refused");
         assert!(refused.contains(text), "{refused}");
     }
-    assert!(own.check(None).is_err());
+    assert!(own.check(None, 1).is_err());
 }
 
 #[tokio::test]
@@ -267,8 +349,8 @@ async fn a_full_queue_drops_entries_and_lets_heartbeats_overtake() {
     let queue = Arc::new(Queue::default());
     assert_eq!(queue.offer(vec![heartbeat(1, 2, 1)]), 1, "no connection");
     let numbers = Arc::new(PeerNumbers::default());
-    let hello = Identity { cluster_id: 9, member_id: 1 }.to(2, Vec::new());
-    let mut first = queue.open(hello.clone(), numbers.clone());
+    let hello = Identity { cluster_id: 9, member_id: 1, feature_level: 2 }.to(2, Vec::new());
+    let mut first = queue.open(hello.clone(), numbers.clone(), healthy());
     assert!(first.next().await.expect("hello").identity.is_some());
     let mut dropped = 0;
     for _ in 0..12 {
@@ -285,7 +367,7 @@ async fn a_full_queue_drops_entries_and_lets_heartbeats_overtake() {
     assert_eq!(kinds, [WireKind::Heartbeat, WireKind::Append]);
     // A new connection: the stream of the old one must not take its messages.
     assert_eq!(queue.close(), 6);
-    let mut second = queue.open(hello, numbers);
+    let mut second = queue.open(hello, numbers, healthy());
     queue.offer(vec![small]);
     assert!(first.next().await.is_none());
     assert!(second.next().await.expect("hello").identity.is_some());

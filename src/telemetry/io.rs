@@ -203,6 +203,12 @@ impl IoStats {
         self.cell(kind, op).bytes.load(Relaxed)
     }
 
+    /// Age in nanoseconds of the oldest operation on files of this kind, whatever it is, that has not
+    /// ended yet.
+    pub fn oldest_of(&self, kind: FileKind) -> Option<u64> {
+        IoOp::ALL.into_iter().filter_map(|op| self.oldest_in_flight_ns(kind, op)).max()
+    }
+
     /// Age in nanoseconds of the oldest operation of this kind that has not ended yet.
     pub fn oldest_in_flight_ns(&self, kind: FileKind, op: IoOp) -> Option<u64> {
         let starts = self.cell(kind, op).slots.iter().map(|s| s.load(Relaxed));

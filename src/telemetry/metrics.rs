@@ -118,6 +118,8 @@ pub struct NodeSample {
     pub members: Vec<u64>,
     /// Members with a vote.
     pub voters: u64,
+    /// Levels of commands, by kind.
+    pub feature_levels: [(&'static str, u64); 3],
     /// Whether this member has no vote.
     pub is_learner: bool,
     /// Bytes counted against the quota.

@@ -5,6 +5,7 @@
 
 pub mod clock;
 mod collect;
+pub mod disk_health;
 pub mod divergence;
 pub mod doubling;
 pub mod exposition;

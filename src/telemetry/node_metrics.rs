@@ -7,7 +7,7 @@ use super::divergence::Divergence;
 use super::doubling::Doubling;
 use super::histogram::LatencyHistogram;
 use super::pending::PendingAges;
-use super::stage::{LeaderCause, Outcome, Stage};
+use super::stage::{LeaderCause, Outcome, Stage, StepDown};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,12 +36,19 @@ pub struct NodeMetrics {
     pub term: AtomicU64,
     /// Member that leads, 0 if none.
     pub leader: AtomicU64,
+    /// When this member learned of that leader, or of the last one it had, in ns of the process
+    /// clock plus 1; 0 before the first.
+    pub leader_learned: AtomicU64,
     /// 1 while this member leads.
     pub leads: AtomicU64,
     /// Changes of leader seen by this member.
     pub leader_changes_seen: AtomicU64,
     /// Leaderships that this member won, by cause.
     pub leader_changes: [AtomicU64; LeaderCause::ALL.len()],
+    /// Leaders with a hung disk, by what became of it.
+    pub disk_step_downs: [AtomicU64; StepDown::ALL.len()],
+    /// 1 while the disk of this member hung lately and has not made enough good syncs since.
+    pub disk_recovering: AtomicU64,
     /// Stretches of time without a leader.
     pub leaderless: LatencyHistogram,
     /// Start of the present time without a leader in ns of the process clock plus 1; 0 = has one.
@@ -56,6 +63,10 @@ pub struct NodeMetrics {
     pub wal_groups: AtomicU64,
     /// Entries written in all groups.
     pub wal_group_entries: AtomicU64,
+    /// Entries that were committed while this member led and its own disk did not have them.
+    pub committed_early: AtomicU64,
+    /// Entries that were committed while this member led and its own disk had them.
+    pub committed_late: AtomicU64,
     /// Bytes of committed rows that the store has not made durable.
     pub store_pending_bytes: AtomicU64,
     /// Time of applying one command, by command and success.
@@ -113,11 +124,6 @@ impl NodeMetrics {
     /// Counts an outcome.
     pub fn outcome(&self, outcome: Outcome) {
         self.outcomes[outcome as usize].fetch_add(1, Relaxed);
-    }
-
-    /// Leaderships won so far.
-    pub fn leader_changes_won(&self) -> u64 {
-        self.leader_changes.iter().map(|count| count.load(Relaxed)).sum()
     }
 
     /// Counts a leadership won.

@@ -17,12 +17,16 @@ pub struct PeerNumbers {
     pub sent_failures: AtomicU64,
     /// Messages that were refused or dropped after they arrived.
     pub received_failures: AtomicU64,
+    /// Level of replicated commands that it knows, as it said last; 0 before.
+    pub feature_level: AtomicU64,
     /// 1 while messages can be sent to it.
     pub active: AtomicU64,
     /// Connections to it that were lost.
     pub disconnected: AtomicU64,
     /// Time from a ping to its answer.
     pub round_trip: LatencyHistogram,
+    /// Time from sending it entries to its word that they are on its disk.
+    pub append: LatencyHistogram,
     /// Snapshots sent to it.
     pub snapshots_sent: AtomicU64,
     /// Snapshots that did not reach it.

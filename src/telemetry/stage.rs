@@ -119,3 +119,28 @@ impl LeaderCause {
         }
     }
 }
+
+/// What a leader did about its hung or slow disk (`operations.md` 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepDown {
+    /// Another member leads.
+    HandedOver,
+    /// The member that was to take over did not.
+    Failed,
+    /// It leads on: nobody was fit to take over, or it gave up leadership for it a moment ago.
+    Kept,
+}
+
+impl StepDown {
+    /// Every outcome.
+    pub const ALL: [StepDown; 3] = [StepDown::HandedOver, StepDown::Failed, StepDown::Kept];
+
+    /// Value of the metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StepDown::HandedOver => "handed_over",
+            StepDown::Failed => "failed",
+            StepDown::Kept => "kept",
+        }
+    }
+}

@@ -36,6 +36,9 @@ struct Shared {
     /// Counts up: every round has keys of its own, which bounds the histories.
     round: AtomicU64,
     acked: AtomicU64,
+    /// When the newest acknowledgement came, and the longest time between two of them, ns.
+    acked_at: AtomicU64,
+    longest_gap: AtomicU64,
     /// Acknowledged and failed requests by member.
     by_member: Vec<[AtomicU64; 2]>,
     stop: AtomicBool,
@@ -59,6 +62,8 @@ impl Load {
             values: AtomicU64::new(1),
             round: AtomicU64::new(0),
             acked: AtomicU64::new(0),
+            acked_at: AtomicU64::new(0),
+            longest_gap: AtomicU64::new(0),
             by_member: urls.iter().map(|_| Default::default()).collect(),
             stop: AtomicBool::new(false),
         });
@@ -74,6 +79,12 @@ impl Load {
     /// Requests acknowledged so far.
     pub(crate) fn acked(&self) -> u64 {
         self.shared.acked.load(SeqCst)
+    }
+
+    /// Longest time so far in which nothing was acknowledged.
+    #[allow(dead_code, reason = "asked for by the test of upgrades")]
+    pub(crate) fn longest_gap(&self) -> Duration {
+        Duration::from_nanos(self.shared.longest_gap.load(SeqCst))
     }
 
     /// Acknowledged and failed requests of a member's clients.
@@ -213,6 +224,9 @@ async fn client(shared: Arc<Shared>, url: String, member: usize, mut rng: ChaCha
         shared.by_member[member][usize::from(seen == Seen::Unknown)].fetch_add(1, SeqCst);
         if seen != Seen::Unknown {
             shared.acked.fetch_add(1, SeqCst);
+            let now = shared.now();
+            let gap = now.saturating_sub(shared.acked_at.swap(now, SeqCst));
+            shared.longest_gap.fetch_max(gap, SeqCst);
             let now = match (action, seen) {
                 (Action::Put(value), _) => Some(value),
                 (Action::Delete, _) => None,

@@ -184,6 +184,23 @@ async fn leadership_moves_when_told_and_when_the_leader_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leader_of_two_can_remove_itself_and_the_other_one_goes_on() {
+    let mut cluster = Cluster::start(2);
+    let leader = cluster.leader().await;
+    let (id, _) = cluster.status(leader).await.expect("status");
+    let mut clients = cluster.clients(leader).await;
+    put(&mut clients, "k", "1").await.expect("put");
+    let remove = MemberRemoveRequest { id };
+    let left = when_ready(async || clients.clone().cluster.member_remove(remove).await).await;
+    assert_eq!(left.into_inner().members.len(), 1);
+    assert!(cluster.nodes[leader].wait_exit(SOON).success());
+    // Alone it needs nobody's answer, and it knows that it is alone.
+    let mut clients = cluster.clients(1 - leader).await;
+    put(&mut clients, "k", "2").await.expect("put");
+    assert_eq!(get(&mut clients, "k", false).await.expect("get").as_deref(), Some("2"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcdctl_sees_one_leader_and_changes_members() {
     let Some(etcdctl) = Tool::Etcdctl.require() else { return };
     let mut cluster = Cluster::start(3);

@@ -64,7 +64,7 @@ async fn revisions(watch: &mut Streaming<WatchResponse>, last: i64) -> Vec<i64> 
     seen
 }
 
-pub async fn hashes_agree(cluster: &Cluster, revision: i64) {
+pub(crate) async fn hashes_agree(cluster: &Cluster, revision: i64) {
     let mut hashes = Vec::new();
     for at in 0..cluster.nodes.len() {
         let mut clients = cluster.clients(at).await;

@@ -32,7 +32,7 @@ mod wal;
 pub use clients::{Clients, decode, event, key_value};
 pub use cluster::Cluster;
 pub use etcdctl::{Etcdctl, Output};
-pub use http::http_get;
+pub use http::{http_get, http_post};
 pub use lan::Lan;
 pub use load::{Load, Shape};
 pub use loop_fs::LoopFs;

@@ -27,6 +27,8 @@ const SHOWN_CHARS: usize = 400;
 pub enum Program {
     /// The program under test.
     Assay,
+    /// Another build of it.
+    Build(PathBuf),
     /// A real etcd at this path.
     Etcd(PathBuf),
 }
@@ -84,6 +86,13 @@ impl Launch {
         self.program == Program::Assay
     }
 
+    /// Starts this program, with the same flags.
+    #[must_use]
+    pub fn program(mut self, program: Program) -> Self {
+        self.program = program;
+        self
+    }
+
     /// Value of `--disk-gate` (Assay only; `off` unless set).
     #[must_use]
     pub fn disk_gate(mut self, gate: &'static str) -> Self {
@@ -123,6 +132,13 @@ impl Launch {
     #[must_use]
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
         self.args.push(arg.into());
+        self
+    }
+
+    /// Without this environment variable again.
+    #[must_use]
+    pub fn without_env(mut self, name: &str) -> Self {
+        self.env.retain(|(known, _)| known != name);
         self
     }
 
@@ -168,7 +184,7 @@ fn launch(launch: &Launch, data_dir: &Path, ports: [u16; 3], log: &Path) -> Chil
     let [client, peer, metrics] = [0, 1, 2].map(|at| url(launch, at, ports));
     let program = match &launch.program {
         Program::Assay => PathBuf::from(env!("CARGO_BIN_EXE_assay")),
-        Program::Etcd(path) => path.clone(),
+        Program::Build(path) | Program::Etcd(path) => path.clone(),
     };
     let mut words: Vec<OsString> = launch.wrapper.clone();
     words.push(program.into());
@@ -179,11 +195,10 @@ fn launch(launch: &Launch, data_dir: &Path, ports: [u16; 3], log: &Path) -> Chil
     command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     command.args(["--initial-cluster", &format!("default={peer}")]);
     command.args(["--listen-metrics-urls", &metrics]);
-    if launch.program == Program::Assay {
-        command.arg(format!("--disk-gate={}", launch.disk_gate));
-    } else {
-        command.arg("--log-outputs=stderr");
-    }
+    match &launch.program {
+        Program::Etcd(_) => command.arg("--log-outputs=stderr"),
+        _ => command.arg(format!("--disk-gate={}", launch.disk_gate)),
+    };
     command.args(&launch.args).envs(launch.env.iter().cloned());
     let out = File::options().create(true).append(true).open(log).expect("log file");
     command.stdin(Stdio::null());

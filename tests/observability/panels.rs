@@ -17,7 +17,7 @@ const EMPTY: [(&str, &str); 1] = [(
 )];
 
 /// Panels that show the same before and after the load.
-const UNCHANGED: [(&str, &str); 18] = [
+const UNCHANGED: [(&str, &str); 20] = [
     ("assay-overview/Leader known", "one leader all the time"),
     ("assay-overview/Serving", "it serves all the time"),
     ("assay-overview/Disk gate", "decided at the start"),
@@ -36,6 +36,8 @@ const UNCHANGED: [(&str, &str); 18] = [
     ("assay-disk/Failed operations", "the disk is sound"),
     ("assay-disk/Rows waiting for the store", "zero unless a scrape falls on a batch"),
     ("assay-disk/Length of the start by phase", "the start is over"),
+    ("assay-disk/Leaders that found their disk hung or slow", "the disk works"),
+    ("assay-disk/Members whose disk hung lately", "the disk works"),
 ];
 /// Panels whose value another process may or may not change.
 const MAY_CHANGE: [(&str, &str); 1] =

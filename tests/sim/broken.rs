@@ -63,18 +63,26 @@ pub enum Broken {
     RefusedButProposed,
     /// A rule of the comparison of members.
     Check(CheckRule),
+    /// A forwarded proposal is sent again, as by a link that repeats on a new connection what it is
+    /// not sure of.
+    ProposalSentAgain,
+    /// A member of an older version skips a command that it does not know, and goes on.
+    SkipUnknownCommand,
 }
 
 /// The mistakes of the whole simulation: a seed that notices it (tried first, so that a plain run
 /// is short), and the number of seeds from zero on within which one must. Rules of the core are
 /// broken in `cores` as well.
-pub const BUDGETS: [(Broken, u64, u64); 26] = [
+pub const BUDGETS: [(Broken, u64, u64); 31] = [
     (Broken::Core(BrokenRule::SendBeforePersist), 0, 10),
     (Broken::Core(BrokenRule::LeadBeforeVotePersisted), 24, 200),
     (Broken::Core(BrokenRule::KeepOldHardState), 0, 50),
     (Broken::Core(BrokenRule::TruncateToApplied), 57, 100),
-    (Broken::Core(BrokenRule::RemovedLeaderStays), 1, 50),
-    (Broken::TrustTail, 152, 400),
+    (Broken::Core(BrokenRule::RemovedLeaderStays), 85, 200),
+    (Broken::Core(BrokenRule::AnswerBeforeTerm), 0, 50),
+    (Broken::Core(BrokenRule::StepDownAnyway), 11, 100),
+    (Broken::Core(BrokenRule::StalledCampaigns), 31, 100),
+    (Broken::TrustTail, 23, 400),
     (Broken::AckBeforeSync, 0, 10),
     (Broken::SkipSync, 0, 20),
     (Broken::SkipDirSync, 0, 20),
@@ -88,13 +96,15 @@ pub const BUDGETS: [(Broken, u64, u64); 26] = [
     (Broken::MemberSettingDiffers, 0, 20),
     (Broken::AppliedAhead, 0, 20),
     (Broken::AppliedBehind, 0, 20),
-    (Broken::LogCutTooFar, 37, 100),
+    (Broken::LogCutTooFar, 68, 150),
     (Broken::SnapshotClaimsMore, 5, 50),
     (Broken::SnapshotWithoutTables, 5, 50),
     (Broken::LeaseByWallClock, 1, 50),
     (Broken::WatchEventLost, 1, 20),
     (Broken::WatchResumedEarly, 0, 20),
     (Broken::RefusedButProposed, 0, 20),
+    (Broken::ProposalSentAgain, 0, 20),
+    (Broken::SkipUnknownCommand, 16, 100),
 ];
 
 /// Mistakes of the comparison of members, in runs where the state of one rots (`World::run_rotten`).

@@ -109,6 +109,8 @@ pub struct Model {
     pub compact: i64,
     /// The compaction before that one.
     pub compact_before: i64,
+    /// Level of commands that may be used.
+    pub level: u32,
     pub leases: BTreeMap<i64, Lease>,
     attached: BTreeMap<Bytes, i64>,
     /// Positions in `rows` of each key, oldest first.
@@ -124,6 +126,7 @@ impl Default for Model {
             revision: 1,
             compact: -1,
             compact_before: -1,
+            level: 1,
             leases: BTreeMap::new(),
             attached: BTreeMap::new(),
             by_key: BTreeMap::new(),
@@ -258,6 +261,9 @@ impl Model {
                 }
             }
             return "done".to_owned();
+        }
+        if let Some(set) = &request.feature_level_set {
+            self.level = self.level.max(set.level);
         }
         "done".to_owned()
     }

@@ -3,29 +3,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use assay::consensus::{Wire, WireKind};
+use assay::consensus::{DiskFacts, Wire, WireKind};
 use assay::disk::SimRng;
 use bytes::Bytes;
 
+use super::broken::Broken;
 use super::plan::{MS, Plan};
 use super::snapshot::Rows;
+
+/// Share of proposals that the mistake sends twice.
+const SENT_AGAIN_PERMILLE: u64 = 100;
 
 /// What travels.
 #[derive(Clone, Debug)]
 pub enum Packet {
-    Message(Bytes),
+    /// A message, and what its sender says about its disk.
+    Message(Bytes, Option<DiskFacts>),
     /// The message of a snapshot with its rows, and the life of the sender that waits.
-    Snapshot {
-        wire: Bytes,
-        rows: Arc<Rows>,
-        life: u64,
-    },
+    Snapshot { wire: Bytes, rows: Arc<Rows>, life: u64 },
     /// Outcome of a snapshot, for the life of the member that sent it.
-    Outcome {
-        peer: u64,
-        ok: bool,
-        life: u64,
-    },
+    Outcome { peer: u64, ok: bool, life: u64 },
 }
 
 /// What became of a packet that was handed to the network.
@@ -50,6 +47,8 @@ pub struct Network {
     delay_spread: u64,
     loss_permille: u64,
     duplicate_permille: u64,
+    /// The mistake [`Broken::ProposalSentAgain`].
+    sends_proposals_again: bool,
     reorder: bool,
     lossy_until: u64,
     cuts: BTreeMap<(usize, usize), Cut>,
@@ -67,6 +66,7 @@ impl Network {
             delay_spread: plan.delay_spread,
             loss_permille: plan.loss_permille,
             duplicate_permille: plan.duplicate_permille,
+            sends_proposals_again: plan.broken == Broken::ProposalSentAgain,
             reorder: plan.reorder,
             lossy_until: 0,
             cuts: BTreeMap::new(),
@@ -83,6 +83,7 @@ impl Network {
         self.lossy_until = 0;
         self.loss_permille = 0;
         self.duplicate_permille = 0;
+        self.sends_proposals_again = false;
     }
 
     pub fn cut(&mut self, from: usize, to: usize, until: u64, silent: bool) {
@@ -100,8 +101,10 @@ impl Network {
         self.cuts.get(&(from, to)).is_some_and(|cut| cut.until > now)
     }
 
-    /// Decides about one packet. Proposals are never doubled: a connection does not do that, and
-    /// they have no identity below the state machine.
+    /// Decides about one packet. A forwarded proposal arrives at most once: a connection doubles
+    /// nothing, and a member never sends a message again on the next one (`src/peer`, with a test). It
+    /// has no identity below the state machine, so doubling it would apply it twice: the mistake
+    /// [`Broken::ProposalSentAgain`] shows that this would be noticed.
     pub fn send(&mut self, from: usize, to: usize, now: u64, kind: Option<WireKind>) -> Fate {
         if let Some(cut) = self.cuts.get(&(from, to)).filter(|cut| cut.until > now) {
             self.lost += 1;
@@ -119,9 +122,13 @@ impl Network {
             first = first.max((*last + 1).saturating_sub(now));
             *last = now + first;
         }
-        let doubles = kind
-            .is_some_and(|kind| kind != WireKind::Propose && kind != WireKind::Snapshot)
-            && self.rng.below(1_000) < self.duplicate_permille;
+        // No draw where nothing may be doubled: seeds stay what they are.
+        let permille = match kind {
+            None | Some(WireKind::Snapshot) => None,
+            Some(WireKind::Propose) => self.sends_proposals_again.then_some(SENT_AGAIN_PERMILLE),
+            Some(_) => Some(self.duplicate_permille),
+        };
+        let doubles = permille.is_some_and(|permille| self.rng.below(1_000) < permille);
         self.doubled += u64::from(doubles);
         let second = doubles.then(|| first + self.delay());
         Fate::Arrives([Some(first), second])

@@ -6,6 +6,7 @@
 //!                                                └─────► hub ──► streams
 //! ```
 
+mod disk;
 mod install;
 mod start;
 
@@ -19,10 +20,12 @@ use assay::disk::{Disk, SimDisk};
 use assay::lease;
 use assay::machine::{AnswerError, Applied, LeaseChange, Machine, Reader};
 use assay::mvcc::EventBatch;
+use assay::proto::etcdserverpb::InternalRaftRequest;
 use assay::store::{self, Batch, Shared};
 use assay::wal;
 use assay::watch::Hub;
 use bytes::Bytes;
+use prost::Message as _;
 
 use super::broken::Broken;
 use super::frame::Violation;
@@ -32,13 +35,16 @@ use super::snapshot::Rows;
 use super::watchers::Queues;
 use super::{answers, convert, workload};
 
-pub use start::{Birth, WAL_DIR, member_json};
+pub use disk::NodeDisk;
+pub use start::{Birth, Program, WAL_DIR, member_json};
 
 /// Why a process ended.
 #[derive(Debug)]
 pub enum End {
     /// A fault of the disk, as the process must end then.
     Fault(String),
+    /// It met what only a newer program knows.
+    Newer(String),
     /// A rule was broken.
     Broken(Violation),
 }
@@ -94,6 +100,7 @@ pub struct Node {
     wal: wal::Wal,
     pub wal_jobs: Vec<WalJob>,
     pub wal_busy: bool,
+    pub disk: NodeDisk,
     pub durable: Durable,
     installing: Option<SnapshotMeta>,
     pub machine: Machine,
@@ -135,7 +142,9 @@ pub struct Node {
     pub rotten: bool,
     /// Revision of the last local read: it never goes back in one life.
     pub last_read: i64,
-    disk: SimDisk,
+    /// Level of commands that this program knows.
+    level: u32,
+    files: SimDisk,
     plan: Arc<Plan>,
 }
 
@@ -252,6 +261,7 @@ impl Node {
                 && self.id == 2
                 && entry.index % 50 == 0
                 && entry.kind == EntryKind::Normal;
+            let skipped = skipped || self.skips_unknown(&entry.data);
             let nothing = Bytes::new();
             let wrong = if self.rot { workload::rotten(&entry.data) } else { None };
             let outcome = self.machine.apply(Applied {
@@ -265,8 +275,10 @@ impl Node {
             if wrong.is_some() && outcome.answer.is_ok() {
                 (self.rot, self.rotten) = (false, true);
             }
-            if let Err(AnswerError::Fault(error)) = &outcome.answer {
-                return Err(fault("apply", error));
+            match &outcome.answer {
+                Err(AnswerError::Fault(error)) => return Err(fault("apply", error)),
+                Err(error) if error.is_newer() => return Err(End::Newer(error.to_string())),
+                _ => {}
             }
             if !self.rotten {
                 oracle.applied(self.id, self.applied, &committed, &answers::text(&outcome))?;
@@ -298,6 +310,13 @@ impl Node {
             self.freeze();
         }
         Ok(done)
+    }
+
+    /// The mistake [`Broken::SkipUnknownCommand`]: nothing is done in place of what is not known.
+    fn skips_unknown(&self, data: &Bytes) -> bool {
+        self.plan.broken == Broken::SkipUnknownCommand
+            && InternalRaftRequest::decode(data.clone())
+                .is_ok_and(|request| request.feature_level > self.level)
     }
 
     fn note_membership(&mut self, conf: &ConfState) {
@@ -381,6 +400,6 @@ impl Node {
     }
 
     fn dyn_disk(&self) -> Arc<dyn Disk> {
-        Arc::new(self.disk.clone())
+        Arc::new(self.files.clone())
     }
 }

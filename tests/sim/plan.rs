@@ -84,6 +84,8 @@ pub struct Plan {
     pub voters: usize,
     /// Whether members are added, promoted and removed.
     pub changes: bool,
+    /// Whether members of two versions meet.
+    pub levels: bool,
     pub tick: u64,
     /// How long faults go on.
     pub chaos: u64,
@@ -108,6 +110,10 @@ pub struct Plan {
     pub apply_at_once: usize,
     pub hub: HubOptions,
     pub checkpoint_ms: Option<u64>,
+    /// Whether leaders with hung disks step down.
+    pub step_down: bool,
+    /// A member whose version does not know of that.
+    pub silent: Option<u64>,
     // Clients.
     pub clients: usize,
     pub think: u64,
@@ -139,6 +145,10 @@ impl Plan {
             broken,
             voters,
             changes,
+            // A generator of its own, and no other mistake: everything else about a seed stays.
+            levels: voters > 1
+                && matches!(broken, Broken::Nothing | Broken::SkipUnknownCommand)
+                && SimRng::new(seed ^ 0x6c_65_76).below(4) == 0,
             tick,
             chaos: (60 + rng.below(80)) * tick,
             faults,
@@ -163,6 +173,8 @@ impl Plan {
                 ..HubOptions::default()
             },
             checkpoint_ms: (rng.below(2) == 0).then_some(400),
+            step_down: !seed.is_multiple_of(6),
+            silent: seed.is_multiple_of(5).then_some(1 + seed % voters as u64),
             clients: 2 + rng.below(5) as usize,
             think: pick(rng, &[10, 40, 120]) * MS,
         }
@@ -174,6 +186,7 @@ impl Plan {
         Plan {
             voters: 1,
             changes: false,
+            levels: false,
             tick: 20 * MS,
             chaos: 500 * MS,
             faults: Vec::new(),
@@ -203,6 +216,34 @@ impl Plan {
             log_cache_entries: 1_000_000,
             ..plan
         }
+    }
+
+    /// Three voters, no faults, no noise.
+    pub fn quiet(seed: u64, broken: Broken) -> Plan {
+        let plan = Plan::draw(seed, broken);
+        Plan {
+            voters: 3,
+            changes: false,
+            tick: 100 * MS,
+            faults: Vec::new(),
+            delay_min: 300,
+            delay_spread: 5_000,
+            loss_permille: 0,
+            duplicate_permille: 0,
+            reorder: false,
+            wal_delay: 4_000,
+            store_delay: 40_000,
+            step_down: true,
+            silent: None,
+            clients: 3,
+            think: 200 * MS,
+            ..plan
+        }
+    }
+
+    /// Age of an operation of the disk at which a leader steps down, as shipped: an election timeout.
+    pub fn disk_stall_ms(&self) -> Option<u64> {
+        self.step_down.then_some(self.election() / MS)
     }
 
     pub fn election(&self) -> u64 {

@@ -5,9 +5,11 @@
 
 mod admin;
 mod clients;
+mod disks;
 mod divergence;
 mod faults;
 mod finish;
+mod levels;
 mod lives;
 mod packets;
 mod turns;
@@ -29,6 +31,7 @@ use super::oracle::Oracle;
 use super::plan::{Fault, MS, Plan, RATE_PERMILLE};
 use super::watchers::Watcher;
 use clients::{Client, Reading};
+pub use disks::{Outcome, Stall};
 use lives::{Armed, replace_log};
 
 /// Clients go on for this many election timeouts after the faults have stopped: within the first
@@ -77,6 +80,7 @@ enum Event {
     Keeper,
     Drain(usize),
     Admin,
+    Upgrade,
     Fault,
     Start(usize),
     Retire(usize),
@@ -105,6 +109,12 @@ struct Member {
     wall_step_ms: i64,
     armed: Option<Armed>,
     rotten: bool,
+    /// Level of commands that its program knows.
+    level: u32,
+    /// Level of the program that it is started with next, if somebody decided that.
+    next_level: Option<u32>,
+    /// It met a command that only the newer program knows.
+    upgraded: bool,
     /// Its log is damaged: it stays away.
     lost: bool,
     /// It left the cluster.
@@ -133,6 +143,8 @@ pub struct Report {
     pub events_seen: u64,
     pub compacted_watches: u64,
     pub expired: u64,
+    pub hand_overs: u64,
+    pub all_slow: u64,
     pub lease_promises: u64,
     pub states_compared: u64,
     pub histories: u64,
@@ -141,6 +153,8 @@ pub struct Report {
     pub members_unknown: u64,
     pub whole_again: u64,
     pub fenced: u64,
+    /// Members that ended before they applied what only a newer program knows.
+    pub stopped_for_newer: u64,
 }
 
 impl Report {
@@ -167,6 +181,8 @@ impl Report {
             (&mut self.events_seen, other.events_seen),
             (&mut self.compacted_watches, other.compacted_watches),
             (&mut self.expired, other.expired),
+            (&mut self.hand_overs, other.hand_overs),
+            (&mut self.all_slow, other.all_slow),
             (&mut self.lease_promises, other.lease_promises),
             (&mut self.states_compared, other.states_compared),
             (&mut self.histories, other.histories),
@@ -175,6 +191,7 @@ impl Report {
             (&mut self.members_unknown, other.members_unknown),
             (&mut self.whole_again, other.whole_again),
             (&mut self.fenced, other.fenced),
+            (&mut self.stopped_for_newer, other.stopped_for_newer),
         ] {
             *to += from;
         }
@@ -191,6 +208,7 @@ pub struct World {
     rng: SimRng,
     fault_rng: SimRng,
     client_rng: SimRng,
+    level_rng: SimRng,
     net: Network,
     members: Vec<Member>,
     boots: u64,
@@ -236,6 +254,7 @@ impl World {
             rng: SimRng::new(seed ^ 0x7475_726e),
             fault_rng: SimRng::new(seed ^ 0x6661_756c),
             client_rng: SimRng::new(seed ^ 0x636c_6965),
+            level_rng: SimRng::new(seed ^ 0x6c65_7665),
             net: Network::new(&plan),
             members: Vec::new(),
             boots: 0,
@@ -282,6 +301,9 @@ impl World {
             wall_step_ms: 0,
             armed: None,
             rotten: false,
+            level: 0,
+            next_level: None,
+            upgraded: false,
             lost: false,
             retired: false,
         });
@@ -296,6 +318,9 @@ impl World {
         self.push(self.plan.chaos, Event::Heal);
         if self.plan.changes {
             self.push(self.plan.election(), Event::Admin);
+        }
+        if self.plan.levels {
+            self.push(self.plan.election(), Event::Upgrade);
         }
         self.begin();
         self.live()?;
@@ -407,6 +432,7 @@ impl World {
             Event::Keeper => self.keeper()?,
             Event::Drain(at) => self.drain(at)?,
             Event::Admin => self.admin()?,
+            Event::Upgrade => self.upgrade()?,
             Event::Fault => self.fault()?,
             Event::Start(at) => self.start(at)?,
             Event::Retire(at) => self.retire(at),
@@ -432,6 +458,10 @@ impl World {
                 Ok(())
             }
             Err(End::Broken(violation)) => Err(violation),
+            Err(End::Newer(text)) => {
+                drop(node);
+                self.newer_needed(at, &text)
+            }
             Err(End::Fault(text)) => {
                 self.members[at].disk.crash();
                 drop(node);

@@ -3,7 +3,7 @@
 //! One thread drives all connections; the answers that one read brings share a time stamp.
 
 use crate::connection::{Connection, Method, Sum};
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, used_by};
 use crate::error::{Error, Result};
 use crate::http2::Event;
 use crate::messages::header_revision;
@@ -36,8 +36,8 @@ pub(crate) type Next = Box<dyn FnMut(&mut Vec<u8>) -> bool>;
 
 /// A load.
 pub(crate) struct Load {
-    /// Where to.
-    pub(crate) server: SocketAddr,
+    /// Where to; connections go to several servers in turn.
+    pub(crate) servers: Vec<SocketAddr>,
     /// Which method.
     pub(crate) method: Method,
     /// Calls in flight, all connections together.
@@ -48,8 +48,8 @@ pub(crate) struct Load {
     pub(crate) least_bytes: u64,
     /// Writes the next message; `false` when there is none.
     pub(crate) next: Next,
-    /// CPU clock of the server, read at both ends of the measurement.
-    pub(crate) cpu: Cpu,
+    /// CPU clocks of all servers, read at both ends of the measurement.
+    pub(crate) cpus: Vec<Cpu>,
 }
 
 /// What was measured.
@@ -60,7 +60,7 @@ pub(crate) struct Outcome {
     pub(crate) elapsed: Duration,
     /// From sending to the answer, in nanoseconds.
     pub(crate) latency: Histogram<u64>,
-    /// CPU time of the server while measuring.
+    /// CPU time of all servers while measuring.
     pub(crate) server_cpu: Duration,
     /// CPU time of this program while measuring.
     pub(crate) client_cpu: Duration,
@@ -128,10 +128,10 @@ pub(crate) fn run(load: Load) -> Result<Outcome> {
     let (begin, end) = local.block_on(&runtime()?, async {
         let connections = CONNECTIONS.min(load.in_flight);
         let mut opened = Vec::new();
-        for _ in 0..connections {
-            opened.push(Connection::open(load.server, load.method).await?);
+        for server in load.servers.iter().cycle().take(connections) {
+            opened.push(Connection::open(*server, load.method).await?);
         }
-        let mark = || (Instant::now(), load.cpu.used(), Cpu::own().used());
+        let mark = || (Instant::now(), used_by(&load.cpus), Cpu::own().used());
         let mut begin = mark();
         let mut lanes = JoinSet::new();
         for (at, connection) in opened.into_iter().enumerate() {

@@ -20,6 +20,10 @@ pub(crate) enum Method {
     Txn,
     /// A stream of events.
     Watch,
+    /// What a server says about itself.
+    Status,
+    /// Hash of all keys.
+    HashKv,
 }
 
 impl Method {
@@ -29,6 +33,8 @@ impl Method {
             Self::Range => "/etcdserverpb.KV/Range",
             Self::Txn => "/etcdserverpb.KV/Txn",
             Self::Watch => "/etcdserverpb.Watch/Watch",
+            Self::Status => "/etcdserverpb.Maintenance/Status",
+            Self::HashKv => "/etcdserverpb.Maintenance/HashKV",
         }
     }
 }

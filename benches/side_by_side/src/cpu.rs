@@ -27,6 +27,11 @@ impl Cpu {
     }
 }
 
+/// Time used so far by several processes together.
+pub(crate) fn used_by(clocks: &[Cpu]) -> Duration {
+    clocks.iter().map(|clock| clock.used()).sum()
+}
+
 /// Resident memory in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Memory {

@@ -4,6 +4,7 @@
 #![allow(clippy::redundant_closure_for_method_calls, reason = "methods of types with lifetimes")]
 
 mod closed_loop;
+mod cluster;
 mod connection;
 mod cpu;
 mod environment;
@@ -19,9 +20,10 @@ mod watchers;
 mod workloads;
 
 use clap::{Parser, ValueEnum};
-use environment::{Disk, Environment};
+use cluster::figures::CLUSTER;
+use environment::{Disk, Environment, wake_up_us};
 use error::{During, Error, Result};
-use report::Report;
+use report::{Report, SINGLE};
 use serde_json::json;
 use server::{Kind, Programs, Server};
 use std::net::SocketAddr;
@@ -48,6 +50,21 @@ enum Part {
     Open,
     /// Memory, restart and a listing client with a million keys.
     Many,
+    /// Time without service after the death of a leader (clusters).
+    Kills,
+    /// A member that missed much comes back (clusters).
+    Behind,
+}
+
+impl Part {
+    /// Whether it is measured on clusters, or on single servers.
+    fn fits(self, cluster: bool) -> bool {
+        match self {
+            Self::Puts | Self::Gets | Self::Open => true,
+            Self::Kills | Self::Behind => cluster,
+            Self::Ranges | Self::Watch | Self::Many => !cluster,
+        }
+    }
 }
 
 /// Compares the speed, latency and memory of Assay with a real etcd.
@@ -56,6 +73,9 @@ struct Options {
     /// A smoke run of less than a minute: shows that everything works, not how fast.
     #[arg(long)]
     quick: bool,
+    /// Three members against three members, instead of one server against one.
+    #[arg(long)]
+    cluster: bool,
     /// Rounds; each measures both servers, in turn the one and the other first [default: 3].
     #[arg(long)]
     rounds: Option<usize>,
@@ -83,6 +103,15 @@ struct Options {
     /// Puts per second of the open loop [default: half of etcd's highest rate].
     #[arg(long)]
     rate: Option<f64>,
+    /// Deaths of a leader in each round [default: 34, so that three rounds are a hundred].
+    #[arg(long)]
+    kills: Option<usize>,
+    /// Deaths of etcd's leaders in each round, if not as many.
+    #[arg(long)]
+    etcd_kills: Option<usize>,
+    /// MiB that the returning member missed [default: 1024].
+    #[arg(long)]
+    missed: Option<u64>,
     /// Directory for the servers' files, on the disk to measure.
     #[arg(long, default_value = "target/side-by-side")]
     dir: PathBuf,
@@ -96,7 +125,7 @@ struct Options {
 
 impl Options {
     fn wants(&self, part: Part) -> bool {
-        self.only.is_empty() || self.only.contains(&part)
+        part.fits(self.cluster) && (self.only.is_empty() || self.only.contains(&part))
     }
 
     fn sizes(&self) -> Sizes {
@@ -108,7 +137,14 @@ impl Options {
             watchers: self.watchers,
             watched_puts: pick(200, 2_000),
             many: self.many_keys.unwrap_or(pick(20_000, 1_000_000)),
+            missed: self.missed.unwrap_or(pick(64, 1_024)) << 20,
         }
+    }
+
+    /// Deaths of a leader in each round.
+    fn kills(&self, kind: Kind) -> usize {
+        let all = self.kills.unwrap_or(if self.quick { 3 } else { 34 });
+        if kind == Kind::Etcd { self.etcd_kills.unwrap_or(all) } else { all }
     }
 
     /// Servers of a round, in turn the one and the other first.
@@ -146,6 +182,10 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<()> {
+    if let Some(part) = options.only.iter().find(|part| !part.fits(options.cluster)) {
+        let which = if options.cluster { "one server" } else { "a cluster" };
+        return Err(Error::Setup(format!("the part {part:?} is measured on {which} only")));
+    }
     let programs = Programs::find()?;
     std::fs::create_dir_all(&options.dir).during(|| format!("create {}", options.dir.display()))?;
     let environment = Environment::look(&options.dir, &programs);
@@ -156,10 +196,14 @@ fn run(options: &Options) -> Result<()> {
     if let Some(doubt) = &doubt {
         println!("\n*** {doubt} ***");
     }
-    let mut report = Report::default();
+    let mut report = Report::new(if options.cluster { CLUSTER } else { SINGLE });
     let mut suite = Suite { options, programs: &programs, report: &mut report };
     let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 3 });
-    suite.closed_loops(rounds)?;
+    if options.cluster {
+        suite.clusters(rounds)?;
+    } else {
+        suite.closed_loops(rounds)?;
+    }
     if options.wants(Part::Open) {
         suite.open_loops(rounds)?;
     }
@@ -223,6 +267,9 @@ impl Suite<'_> {
         }
         for round in 0..rounds {
             eprintln!("round {} of {rounds}", round + 1);
+            if puts {
+                self.report.add("wake_up", Kind::Nothing, wake_up_us()?);
+            }
             let nothing =
                 if puts { self.with(Kind::Nothing, |bench| bench.measure_nothing())? } else { 0.0 };
             for kind in options.servers(round) {
@@ -246,6 +293,39 @@ impl Suite<'_> {
         Ok(())
     }
 
+    /// Starts three members on fresh files.
+    fn cluster(&mut self, kind: Kind) -> Result<cluster::Bench<'_>> {
+        let sizes = self.options.sizes();
+        cluster::Bench::start(kind, self.programs, &self.options.dir, self.report, sizes)
+    }
+
+    fn clusters(&mut self, rounds: usize) -> Result<()> {
+        let options = self.options;
+        let [puts, gets, kills, behind] =
+            [Part::Puts, Part::Gets, Part::Kills, Part::Behind].map(|part| options.wants(part));
+        for round in 0..rounds {
+            eprintln!("round {} of {rounds}", round + 1);
+            for kind in options.servers(round) {
+                if puts || gets || kills {
+                    let mut bench = self.cluster(kind)?;
+                    if puts {
+                        bench.measure_puts(&options.in_flight)?;
+                    }
+                    if gets {
+                        bench.measure_gets()?;
+                    }
+                    if kills {
+                        bench.measure_kills(options.kills(kind))?;
+                    }
+                }
+                if behind {
+                    self.cluster(kind)?.measure_behind()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn open_loops(&mut self, rounds: usize) -> Result<()> {
         let rate = match self.options.rate {
             Some(rate) => rate,
@@ -258,7 +338,10 @@ impl Suite<'_> {
             eprintln!("open loop at {rate:.0}/s, round {} of {rounds}", round + 1);
             self.with(Kind::Nothing, |bench| bench.measure_open(rate))?;
             for kind in self.options.servers(round) {
-                self.with(kind, |bench| bench.measure_open(rate))?;
+                match self.options.cluster {
+                    true => self.cluster(kind)?.measure_open(rate)?,
+                    false => self.with(kind, |bench| bench.measure_open(rate))?,
+                }
             }
         }
         Ok(())
@@ -269,7 +352,10 @@ impl Suite<'_> {
         let ids = ["put_64_rate", "put_1024_rate"];
         if ids.iter().any(|id| self.report.median(id, Kind::Etcd).is_none()) {
             eprintln!("etcd's highest rate");
-            self.with(Kind::Etcd, |bench| bench.measure_puts(&[64, 1_024], 0.0))?;
+            match self.options.cluster {
+                true => self.cluster(Kind::Etcd)?.measure_puts(&[64, 1_024])?,
+                false => self.with(Kind::Etcd, |bench| bench.measure_puts(&[64, 1_024], 0.0))?,
+            }
         }
         let found = ids.map(|id| self.report.median(id, Kind::Etcd).unwrap_or(0.0));
         Ok(found[0].max(found[1]))
@@ -279,7 +365,11 @@ impl Suite<'_> {
         for round in 0..rounds {
             eprintln!("many keys, round {} of {rounds}", round + 1);
             for kind in self.options.servers(round) {
-                self.with(kind, |bench| bench.measure_many())?;
+                let nothing = Server::start(Kind::Nothing, self.programs, &self.options.dir)?;
+                self.with(kind, |bench| {
+                    bench.measure_many()?;
+                    bench.measure_listing(nothing.address)
+                })?;
             }
         }
         Ok(())

@@ -147,6 +147,48 @@ pub(crate) fn header_revision(answer: &[u8]) -> Option<i64> {
     })
 }
 
+/// What a `StatusResponse` holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    /// Who answers.
+    pub(crate) member: u64,
+    /// Whom it holds for the leader, 0 for nobody.
+    pub(crate) leader: u64,
+    /// Last index of its log.
+    pub(crate) index: u64,
+    /// Last index that it applied.
+    pub(crate) applied: u64,
+}
+
+/// Reads a `StatusResponse`.
+pub(crate) fn status(answer: &[u8]) -> Status {
+    let mut status = Status::default();
+    for (at, value) in Fields(answer) {
+        match (at, value) {
+            (1, Value::Bytes(header)) => {
+                let member = Fields(header).find_map(|(at, value)| match value {
+                    Value::Number(member) if at == 2 => Some(member),
+                    _ => None,
+                });
+                status.member = member.unwrap_or(0);
+            }
+            (4, Value::Number(leader)) => status.leader = leader,
+            (5, Value::Number(index)) => status.index = index,
+            (7, Value::Number(applied)) => status.applied = applied,
+            _ => {}
+        }
+    }
+    status
+}
+
+/// `hash` of a `HashKVResponse`.
+pub(crate) fn hash(answer: &[u8]) -> Option<u64> {
+    Fields(answer).find_map(|(at, value)| match value {
+        Value::Number(hash) if at == 2 => Some(hash),
+        _ => None,
+    })
+}
+
 /// What a `WatchResponse` holds.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Watched<'a> {
@@ -204,6 +246,13 @@ mod tests {
     fn answers_are_read_and_garbage_ends_the_reading() {
         assert_eq!(header_revision(b"\x0a\x04\x08\x01\x18\x2a"), Some(42));
         assert_eq!(header_revision(b"\x0a\x7f\x08"), None);
+        let header = b"\x0a\x04\x08\x01\x10\x07";
+        let mut answer = header.to_vec();
+        for (field, value) in [(4, 9), (5, 30), (7, 29)] {
+            number(&mut answer, field, value);
+        }
+        assert_eq!(hash(b"\x0a\x02\x18\x05\x10\x2a"), Some(42));
+        assert_eq!(status(&answer), Status { member: 7, leader: 9, index: 30, applied: 29 });
         let event = b"\x12\x05\x0a\x00\x2a\x01v";
         let mut answer = b"\x0a\x02\x18\x05\x18\x01".to_vec();
         bytes(&mut answer, 11, event);

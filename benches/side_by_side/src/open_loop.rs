@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::{JoinSet, LocalSet};
@@ -23,6 +23,8 @@ const LANES: u64 = 4;
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Time for answers after the last call was due.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a reader without answers looks whether there will be more.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Longest sleep while calls wait for a window or a socket.
 const RETRY: Duration = Duration::from_micros(200);
 
@@ -63,28 +65,38 @@ impl Lane {
 }
 
 /// When which call is due.
-#[derive(Clone, Copy)]
 struct Plan {
     start: Instant,
     interval: Duration,
-    calls: u64,
+    /// Falls when the load is told to stop early.
+    calls: AtomicU64,
 }
 
 impl Plan {
-    fn due(self, call: u64) -> Instant {
+    fn calls(&self) -> u64 {
+        self.calls.load(Relaxed)
+    }
+
+    /// Calls of one of the lanes.
+    fn of_lane(&self, at: u64) -> u64 {
+        self.calls() / LANES + u64::from(at < self.calls() % LANES)
+    }
+
+    fn due(&self, call: u64) -> Instant {
         self.start + Duration::from_nanos((self.interval.as_nanos() as u64).saturating_mul(call))
     }
 
-    fn counts(self, call: u64) -> bool {
+    fn counts(&self, call: u64) -> bool {
         self.due(call) >= self.start + WARM_UP
     }
 }
 
-/// Sends puts at `rate` per second for `span`; `next` writes their messages.
+/// Sends puts at `rate` per second for `span` or until `stop` is set; `next` writes their messages.
 pub(crate) fn run(
     server: SocketAddr,
     rate: f64,
     span: Duration,
+    stop: Option<&AtomicBool>,
     next: &mut dyn FnMut(&mut Vec<u8>) -> bool,
 ) -> Result<Outcome> {
     let mut lanes = Vec::new();
@@ -97,7 +109,8 @@ pub(crate) fn run(
     }
     let interval = Duration::from_secs_f64(1.0 / rate);
     let calls = ((WARM_UP + span).as_secs_f64() * rate) as u64;
-    let plan = Plan { start: Instant::now() + Duration::from_millis(20), interval, calls };
+    let start = Instant::now() + Duration::from_millis(20);
+    let plan = &Arc::new(Plan { start, interval, calls: AtomicU64::new(calls) });
     let failed = AtomicBool::new(false);
     let lanes = &lanes;
     std::thread::scope(|scope| {
@@ -107,10 +120,10 @@ pub(crate) fn run(
             failed.store(read.is_err(), Relaxed);
             read
         });
-        let late = generate(server, lanes, plan, next, failed);
+        let late = generate(server, lanes, plan, next, [Some(failed), stop]);
         let (latency, end) =
             reader.join().map_err(|_| Error::Answer("reader panicked".into()))??;
-        let rate = calls as f64 / (end - plan.start).as_secs_f64();
+        let rate = plan.calls() as f64 / (end - plan.start).as_secs_f64();
         Ok(Outcome { latency, late: late?, rate })
     })
 }
@@ -119,9 +132,9 @@ pub(crate) fn run(
 fn generate(
     server: SocketAddr,
     lanes: &[Arc<Lane>],
-    plan: Plan,
+    plan: &Plan,
     next: &mut dyn FnMut(&mut Vec<u8>) -> bool,
-    failed: &AtomicBool,
+    [failed, stop]: [Option<&AtomicBool>; 2],
 ) -> Result<Histogram<u64>> {
     // The kernel may wake a sleeper this much later than asked; the default is 50 us.
     nix::sys::prctl::set_timerslack(1).during(|| "set the timer slack".into())?;
@@ -132,11 +145,15 @@ fn generate(
     let mut message = Vec::new();
     next(&mut message);
     let mut call = 0;
-    while call < plan.calls || queues.iter().any(|queue| !queue.is_empty()) {
-        if failed.load(Relaxed) {
+    let is_set = |flag: Option<&AtomicBool>| flag.is_some_and(|flag| flag.load(Relaxed));
+    while call < plan.calls() || queues.iter().any(|queue| !queue.is_empty()) {
+        if is_set(failed) {
             break; // The reader has the reason.
         }
-        while call < plan.calls && plan.due(call) <= Instant::now() {
+        if is_set(stop) {
+            plan.calls.fetch_min(call, Relaxed);
+        }
+        while call < plan.calls() && plan.due(call) <= Instant::now() {
             queues[(call % LANES) as usize].push_back(call);
             call += 1;
         }
@@ -161,7 +178,7 @@ fn generate(
             lane.try_send(&mut out)?;
             blocked |= !queue.is_empty() || !out.is_empty();
         }
-        let due = if call < plan.calls { plan.due(call) } else { Instant::now() + RETRY };
+        let due = if call < plan.calls() { plan.due(call) } else { Instant::now() + RETRY };
         let pause = due.saturating_duration_since(Instant::now());
         std::thread::sleep(if blocked { pause.min(RETRY) } else { pause });
     }
@@ -169,15 +186,19 @@ fn generate(
 }
 
 /// Reads all answers; returns their latencies and the time of the last.
-fn read(server: SocketAddr, lanes: &[Arc<Lane>], plan: Plan) -> Result<(Histogram<u64>, Instant)> {
+fn read(
+    server: SocketAddr,
+    lanes: &[Arc<Lane>],
+    plan: &Arc<Plan>,
+) -> Result<(Histogram<u64>, Instant)> {
     let local = LocalSet::new();
     local.block_on(&runtime()?, async {
         let mut readers = JoinSet::new();
         for (at, lane) in lanes.iter().enumerate() {
-            readers.spawn_local(read_lane(server, lane.clone(), at as u64, plan));
+            readers.spawn_local(read_lane(server, lane.clone(), at as u64, plan.clone()));
         }
         let mut all = histogram();
-        let patience = plan.due(plan.calls) + PATIENCE;
+        let patience = plan.due(plan.calls()) + PATIENCE;
         while let Some(read) =
             tokio::time::timeout_at(patience.into(), readers.join_next())
                 .await
@@ -194,17 +215,21 @@ async fn read_lane(
     server: SocketAddr,
     lane: Arc<Lane>,
     at: u64,
-    plan: Plan,
+    plan: Arc<Plan>,
 ) -> Result<Histogram<u64>> {
     let socket = lane.socket.try_clone().during(|| "clone a socket".into())?;
     let socket = tokio::net::TcpStream::from_std(socket).during(|| "watch a socket".into())?;
     let mut latency = histogram();
     let mut open = HashMap::<u32, Sum>::new();
-    let mut left = plan.calls / LANES + u64::from(at < plan.calls % LANES);
+    let mut received = 0;
     let (mut input, mut filled) = (vec![0; 64 << 10], 0);
     let (mut incoming, mut reply) = (Incoming::default(), Vec::new());
-    while left > 0 {
-        socket.readable().await.during(|| "wait for the server".into())?;
+    while received < plan.of_lane(at) {
+        // The last call may be one that was already answered: looks now and then.
+        match tokio::time::timeout(LOOK_AGAIN, socket.readable()).await {
+            Err(_) => continue,
+            Ok(ready) => ready.during(|| "wait for the server".into())?,
+        }
         match socket.try_read(&mut input[filled..]) {
             Ok(0) => return Err(fault(server, "the server closed the connection".into())),
             Ok(read) => filled += read,
@@ -217,7 +242,7 @@ async fn read_lane(
                 Event::Data { stream, bytes } => open.entry(stream).or_default().add(bytes),
                 Event::End { stream, status } => {
                     open.remove(&stream).unwrap_or_default().check(status, 1)?;
-                    left -= 1;
+                    received += 1;
                     let call = u64::from(stream / 2) * LANES + at;
                     if plan.counts(call) {
                         latency.saturating_record((now - plan.due(call)).as_nanos() as u64);

@@ -1,5 +1,7 @@
 //! Figures of all rounds: medians, spread, ratios, and the targets they are held against.
 
+use crate::closed_loop::{self, quantile_us};
+use crate::open_loop;
 use crate::server::Kind;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,9 +25,12 @@ use Target::{AtMost, None as Any, RatioAtLeast, RatioAtMost};
 /// Largest p99 of the generator's own floor in microseconds: above it the open loop measures itself.
 const FLOOR_LIMIT_US: f64 = 200.0;
 
-/// All figures in the order of the table: id, title, unit, target.
+/// A row of the table: id, title, unit, target.
+pub(crate) type Figure = (&'static str, &'static str, &'static str, Target);
+
+/// All figures of single servers in the order of the table.
 #[rustfmt::skip]
-const FIGURES: &[(&str, &str, &str, Target)] = &[
+pub(crate) const SINGLE: &[Figure] = &[
     ("start_written", "written after a start, before any load", "MiB", Any),
     ("put_1_rate", "puts, 1 in flight", "/s", Any),
     ("put_1_p50", "  p50", "us", Any),
@@ -33,6 +38,7 @@ const FIGURES: &[(&str, &str, &str, Target)] = &[
     ("put_1_fsync_p50", "  the node's fdatasync p50", "us", Any),
     ("put_1_fsync_mean", "  the node's fdatasync mean", "us", Any),
     ("put_1_overhead", "  p50 - fdatasync p50 - do-nothing p50", "us", AtMost(40.0)),
+    ("wake_up", "  waking a sleeping thread here, p50", "us", Any),
     ("put_1_cpu", "  server CPU per put", "us", Any),
     ("put_1_client", "  client CPU per put", "us", Any),
     ("put_64_rate", "puts, 64 in flight", "/s", RatioAtLeast(1.4)),
@@ -87,12 +93,14 @@ const FIGURES: &[(&str, &str, &str, Target)] = &[
     ("list_p99_alone", "puts at a fixed rate over many keys, p99", "us", Any),
     ("list_p99_beside", "  beside a client that lists all keys", "us", Any),
     ("list_factor", "  factor", "", AtMost(1.5)),
+    ("list_floor", "  calls of a do-nothing server beside it, p99", "us", Any),
+    ("list_late_p99", "  generator late p99 beside it", "us", Any),
     ("list_keys", "  keys listed", "/s", Any),
 ];
 
 /// Figures by id and program.
-#[derive(Default)]
 pub(crate) struct Report {
+    figures: &'static [Figure],
     samples: BTreeMap<(String, Kind), Vec<f64>>,
 }
 
@@ -137,6 +145,51 @@ fn number(value: f64) -> String {
 }
 
 impl Report {
+    /// Nothing measured yet; the table will have these rows.
+    pub(crate) fn new(figures: &'static [Figure]) -> Self {
+        Self { figures, samples: BTreeMap::new() }
+    }
+
+    /// Figures of a closed loop under `PREFIX_rate` and so on.
+    pub(crate) fn add_outcome(&mut self, prefix: &str, kind: Kind, outcome: &closed_loop::Outcome) {
+        let quantile = |quantile| quantile_us(&outcome.latency, quantile);
+        let (p50, p99) = (quantile(0.5), quantile(0.99));
+        let (server, client) = (outcome.server_us(), outcome.client_us());
+        for (name, figure) in [
+            ("rate", outcome.rate()),
+            ("p50", p50),
+            ("p99", p99),
+            ("cpu", server),
+            ("client", client),
+        ] {
+            self.add(&format!("{prefix}_{name}"), kind, figure);
+        }
+        eprintln!(
+            "  {:<7} {prefix:<12} {:>9.0}/s  p50 {p50:>8.0} us  p99 {p99:>8.0} us  server \
+             {server:>6.1} us  client {client:>5.1} us",
+            kind.name(),
+            outcome.rate(),
+        );
+    }
+
+    /// Figures of the open loop.
+    pub(crate) fn add_open(&mut self, kind: Kind, outcome: &open_loop::Outcome) {
+        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+            let figure = quantile_us(&outcome.latency, quantile);
+            self.add(&format!("open_{name}"), kind, figure);
+        }
+        self.add("open_rate", kind, outcome.rate);
+        self.add("open_late_p99", kind, quantile_us(&outcome.late, 0.99));
+        eprintln!(
+            "  {:<7} open         {:>9.0}/s  p50 {:>8.0} us  p99 {:>8.0} us  sent late p99 {:.0} us",
+            kind.name(),
+            outcome.rate,
+            quantile_us(&outcome.latency, 0.5),
+            quantile_us(&outcome.latency, 0.99),
+            quantile_us(&outcome.late, 0.99),
+        );
+    }
+
     /// One figure of one round.
     pub(crate) fn add(&mut self, id: &str, kind: Kind, figure: f64) {
         self.samples.entry((id.to_string(), kind)).or_default().push(figure);
@@ -157,7 +210,7 @@ impl Report {
         let heads = ["", "assay (min..max)", "etcd (min..max)", "nothing", "ratio", "target"];
         let [a, b, c, d, e, f] = heads;
         let _ = writeln!(out, "{a:<45} {b:>26} {c:>26} {d:>9} {e:>7} {f:>9}");
-        for (id, title, unit, target) in FIGURES {
+        for (id, title, unit, target) in self.figures {
             let [own, other, nothing] =
                 [Kind::Assay, Kind::Etcd, Kind::Nothing].map(|kind| self.summary(id, kind));
             if own.is_none() && other.is_none() && nothing.is_none() {
@@ -206,7 +259,7 @@ impl Report {
 
     /// Everything for programs.
     pub(crate) fn json(&self) -> Value {
-        let figures = FIGURES.iter().filter_map(|(id, title, unit, target)| {
+        let figures = self.figures.iter().filter_map(|(id, title, unit, target)| {
             let mut figure = serde_json::Map::new();
             for kind in [Kind::Assay, Kind::Etcd, Kind::Nothing] {
                 if let Some(samples) = self.samples.get(&((*id).to_string(), kind)) {
@@ -252,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_table_shows_a_missed_target() {
-        let mut report = Report::default();
+        let mut report = Report::new(SINGLE);
         report.add("put_64_rate", Kind::Assay, 100.0);
         report.add("put_64_rate", Kind::Etcd, 100.0);
         assert!(report.table().contains("MISSED"));

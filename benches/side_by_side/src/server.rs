@@ -105,41 +105,77 @@ pub(crate) struct Server {
     pub(crate) metrics: SocketAddr,
     peer: SocketAddr,
     program: PathBuf,
-    home: PathBuf,
+    place: Place,
     child: Child,
 }
 
-fn free_address() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during(|| "find a port".into())?;
-    listener.local_addr().during(|| "find a port".into())
+/// What a server keeps over a restart.
+struct Place {
+    home: PathBuf,
+    name: String,
+    /// Value of `--initial-cluster`.
+    founders: String,
+}
+
+/// Addresses of one server: client, peer and metrics.
+pub(crate) type Ports = [SocketAddr; 3];
+
+/// Free ports for so many servers, no two alike.
+pub(crate) fn free_ports(servers: usize) -> Result<Vec<Ports>> {
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let held: std::io::Result<Vec<_>> = (0..servers * 3).map(|_| bind()).collect();
+    let held = held.during(|| "find a port".into())?;
+    let found: std::io::Result<Vec<_>> = held.iter().map(TcpListener::local_addr).collect();
+    Ok(found.during(|| "find a port".into())?.as_chunks::<3>().0.to_vec())
 }
 
 impl Server {
     /// Starts a server on fresh files below `dir` and waits until it serves.
     pub(crate) fn start(kind: Kind, programs: &Programs, dir: &Path) -> Result<Self> {
+        let ports = free_ports(1)?.first().copied();
+        let ports = ports.ok_or_else(|| Error::Setup("no free ports".into()))?;
+        let founders = format!("default=http://{}", ports[1]);
+        let mut server = Self::launch(kind, programs, dir, "default", ports, &founders)?;
+        server.wait_ready()?;
+        Ok(server)
+    }
+
+    /// Starts a server as one of `founders` on fresh files below `dir`, without waiting for it.
+    pub(crate) fn launch(
+        kind: Kind,
+        programs: &Programs,
+        dir: &Path,
+        name: &str,
+        [address, peer, metrics]: Ports,
+        founders: &str,
+    ) -> Result<Self> {
         let program = match kind {
             Kind::Assay => programs.assay.clone(),
             Kind::Etcd => programs.etcd.clone(),
             Kind::Nothing => std::env::current_exe().during(|| "find this program".into())?,
         };
-        let home = dir.join(format!("{}-{}", kind.name(), std::process::id()));
+        let home = dir.join(format!("{}-{name}-{}", kind.name(), std::process::id()));
         let _ = std::fs::remove_dir_all(&home);
         std::fs::create_dir_all(&home).during(|| format!("create {}", home.display()))?;
-        let (address, peer, metrics) = (free_address()?, free_address()?, free_address()?);
-        let child = spawn(kind, &program, &home, [address, peer, metrics])?;
-        let mut server = Self { kind, address, metrics, peer, program, home, child };
-        server.wait_ready()?;
-        Ok(server)
+        let place = Place { home, name: name.into(), founders: founders.into() };
+        let child = spawn(kind, &program, &place, [address, peer, metrics])?;
+        Ok(Self { kind, address, metrics, peer, program, place, child })
     }
 
     /// Starts the server again on the same files; returns the time until the first answer to a
     /// linearizable read.
     pub(crate) fn restart(&mut self) -> Result<Duration> {
         let start = Instant::now();
-        let ports = [self.address, self.peer, self.metrics];
-        self.child = spawn(self.kind, &self.program, &self.home, ports)?;
+        self.respawn()?;
         self.wait_ready()?;
         Ok(start.elapsed())
+    }
+
+    /// Starts the server again on the same files, without waiting for it.
+    pub(crate) fn respawn(&mut self) -> Result<()> {
+        let ports = [self.address, self.peer, self.metrics];
+        self.child = spawn(self.kind, &self.program, &self.place, ports)?;
+        Ok(())
     }
 
     /// CPU clock of the process.
@@ -158,7 +194,7 @@ impl Server {
 
     /// Bytes of all files of the server.
     pub(crate) fn disk_bytes(&self) -> u64 {
-        allocated_bytes(&self.home)
+        allocated_bytes(&self.place.home)
     }
 
     /// Waits until the server has done what it does once after a start, such as preparing segments
@@ -176,7 +212,8 @@ impl Server {
         }
     }
 
-    fn written_bytes(&self) -> Result<u64> {
+    /// Bytes given to the disk so far.
+    pub(crate) fn written_bytes(&self) -> Result<u64> {
         let path = format!("/proc/{}/io", self.pid());
         let text = std::fs::read_to_string(&path).during(|| format!("read of {path}"))?;
         let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
@@ -203,7 +240,8 @@ impl Server {
         Ok(start.elapsed())
     }
 
-    fn wait_ready(&mut self) -> Result<()> {
+    /// Waits until the server answers a linearizable read.
+    pub(crate) fn wait_ready(&mut self) -> Result<()> {
         let (start, runtime) = (Instant::now(), runtime()?);
         let mut request = Vec::new();
         messages::range(&mut request, b"ready", b"", 1, false);
@@ -224,7 +262,7 @@ impl Server {
     }
 
     fn fault(&self, what: &str) -> Error {
-        let log = self.home.join("log");
+        let log = self.place.home.join("log");
         let text = std::fs::read(&log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
@@ -236,15 +274,16 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.kill();
-        let _ = std::fs::remove_dir_all(&self.home);
+        let _ = std::fs::remove_dir_all(&self.place.home);
         // The next server must not pay for what this one left to the kernel.
-        if let Some(dir) = self.home.parent().and_then(|dir| File::open(dir).ok()) {
+        if let Some(dir) = self.place.home.parent().and_then(|dir| File::open(dir).ok()) {
             let _ = nix::unistd::syncfs(&dir);
         }
     }
 }
 
-fn spawn(kind: Kind, program: &Path, home: &Path, ports: [SocketAddr; 3]) -> Result<Child> {
+fn spawn(kind: Kind, program: &Path, place: &Place, ports: Ports) -> Result<Child> {
+    let Place { home, name, founders } = place;
     let log = home.join("log");
     let out = File::options().create(true).append(true).open(&log);
     let out = out.during(|| format!("open {}", log.display()))?;
@@ -253,10 +292,10 @@ fn spawn(kind: Kind, program: &Path, home: &Path, ports: [SocketAddr; 3]) -> Res
     if kind == Kind::Nothing {
         command.args(["--serve-nothing", &ports[0].to_string()]);
     } else {
-        command.args(["--name", "default", "--data-dir"]).arg(home.join("data"));
+        command.args(["--name", name, "--data-dir"]).arg(home.join("data"));
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--initial-cluster", &format!("default={peer}")]);
+        command.args(["--initial-cluster", founders]);
         command.args(["--listen-metrics-urls", &metrics, QUOTA, "--log-level=warn"]);
     }
     if kind == Kind::Assay {

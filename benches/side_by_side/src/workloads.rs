@@ -9,6 +9,7 @@ use crate::report::Report;
 use crate::scrape::Fsyncs;
 use crate::server::{Kind, Server};
 use crate::watchers::Watchers;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -26,18 +27,18 @@ const WATCHED_IN_FLIGHT: usize = 16;
 const WATCHED_KEYS: u64 = 1_000;
 /// Puts in one transaction, and transactions in flight, when keys are loaded.
 const LOAD_PUTS: u64 = 100;
-const LOADS_IN_FLIGHT: usize = 8;
+pub(crate) const LOADS_IN_FLIGHT: usize = 8;
 /// Keys in one page of the listing client.
 const PAGE_KEYS: u64 = 10_000;
 /// Puts per second beside the listing client.
 const LIST_RATE: f64 = 1_000.0;
 /// Rest between loading and looking at memory.
-const SETTLE: Duration = Duration::from_secs(3);
+pub(crate) const SETTLE: Duration = Duration::from_secs(3);
 /// Longest wait for watchers.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Prefix of the keys of puts, gets and ranges; of the watched keys; of the million keys.
-const BENCH: &str = "bench/";
+pub(crate) const BENCH: &str = "bench/";
 const WATCHED: &str = "watched/";
 const MANY: &str = "many/";
 
@@ -54,6 +55,8 @@ pub(crate) struct Sizes {
     pub(crate) watched_puts: u64,
     /// Keys for memory, restart and listing.
     pub(crate) many: u64,
+    /// Bytes that a member of a cluster misses.
+    pub(crate) missed: u64,
 }
 
 /// Xorshift: cheap, and good enough to pick keys.
@@ -74,7 +77,7 @@ impl Random {
 }
 
 /// Bytes that do not compress.
-fn value(len: usize) -> Vec<u8> {
+pub(crate) fn value(len: usize) -> Vec<u8> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     (0..len).map(|_| random.next() as u8).collect()
 }
@@ -98,7 +101,7 @@ pub(crate) fn puts(keys: u64) -> Next {
     })
 }
 
-fn gets(keys: u64, serializable: bool) -> Next {
+pub(crate) fn gets(keys: u64, serializable: bool) -> Next {
     let mut template = Vec::new();
     range(&mut template, &key(BENCH, 0), b"", 0, serializable);
     let mut random = Random(1 << 41 | 1);
@@ -119,7 +122,7 @@ fn ranges(keys: u64) -> Next {
 }
 
 /// Transactions that put each key once.
-fn loads(prefix: &'static str, keys: u64, value: Vec<u8>) -> Next {
+pub(crate) fn loads(prefix: &'static str, keys: u64, value: Vec<u8>) -> Next {
     let mut from = 0;
     Box::new(move |message| {
         let to = (from + LOAD_PUTS).min(keys);
@@ -161,33 +164,18 @@ impl Bench<'_> {
         span: Span,
     ) -> Result<Outcome> {
         closed_loop::run(Load {
-            server: self.server.address,
+            servers: vec![self.server.address],
             method,
             in_flight,
             span,
             least_bytes: least as u64,
             next,
-            cpu: self.server.cpu()?,
+            cpus: vec![self.server.cpu()?],
         })
     }
 
-    /// Figures of a closed loop under `PREFIX_rate` and so on.
     fn add_outcome(&mut self, prefix: &str, outcome: &Outcome) {
-        self.add(&format!("{prefix}_rate"), outcome.rate());
-        self.add(&format!("{prefix}_p50"), quantile_us(&outcome.latency, 0.5));
-        self.add(&format!("{prefix}_p99"), quantile_us(&outcome.latency, 0.99));
-        self.add(&format!("{prefix}_cpu"), outcome.server_us());
-        self.add(&format!("{prefix}_client"), outcome.client_us());
-        eprintln!(
-            "  {:<7} {prefix:<12} {:>9.0}/s  p50 {:>8.0} us  p99 {:>8.0} us  server {:>6.1} us  \
-             client {:>5.1} us",
-            self.server.kind.name(),
-            outcome.rate(),
-            quantile_us(&outcome.latency, 0.5),
-            quantile_us(&outcome.latency, 0.99),
-            outcome.server_us(),
-            outcome.client_us(),
-        );
+        self.report.add_outcome(prefix, self.server.kind, outcome);
     }
 
     /// Puts at these numbers in flight; `nothing_p50` is the floor of this round.
@@ -296,20 +284,8 @@ impl Bench<'_> {
         // Connections and files as under load, not as after a start.
         self.closed(Method::Put, 64, 1, puts(self.sizes.keys))?;
         let mut next = puts(self.sizes.keys);
-        let outcome = open_loop::run(self.server.address, rate, self.sizes.span, &mut next)?;
-        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-            self.add(&format!("open_{name}"), quantile_us(&outcome.latency, quantile));
-        }
-        self.add("open_rate", outcome.rate);
-        self.add("open_late_p99", quantile_us(&outcome.late, 0.99));
-        eprintln!(
-            "  {:<7} open         {:>9.0}/s  p50 {:>8.0} us  p99 {:>8.0} us  sent late p99 {:.0} us",
-            self.server.kind.name(),
-            outcome.rate,
-            quantile_us(&outcome.latency, 0.5),
-            quantile_us(&outcome.latency, 0.99),
-            quantile_us(&outcome.late, 0.99),
-        );
+        let outcome = open_loop::run(self.server.address, rate, self.sizes.span, None, &mut next)?;
+        self.report.add_open(self.server.kind, &outcome);
         Ok(())
     }
 
@@ -343,46 +319,46 @@ impl Bench<'_> {
             killed.as_secs_f64() * 1e3,
             clean.as_secs_f64() * 1e3,
         );
-        self.measure_listing()
+        Ok(())
     }
 
-    /// What a client that lists everything in a loop does to the latency of puts.
-    fn measure_listing(&mut self) -> Result<()> {
+    /// What a client that lists everything in a loop does to the latency of puts; `nothing` is a
+    /// do-nothing server: what the same client does to calls that end there is not this server's.
+    pub(crate) fn measure_listing(&mut self, nothing: SocketAddr) -> Result<()> {
         let (address, span, many) = (self.server.address, self.sizes.span, self.sizes.many);
         let mut next = puts(self.sizes.keys);
-        let alone = open_loop::run(address, LIST_RATE, span, &mut next)?;
+        let alone = open_loop::run(address, LIST_RATE, span, None, &mut next)?;
         let (stop, listed) = (AtomicBool::new(false), AtomicU64::new(0));
-        let beside = std::thread::scope(|scope| {
+        let (beside, rate, floor) = std::thread::scope(|scope| {
             let lister = scope.spawn(|| list(address, many, &stop, &listed));
             let start = Instant::now();
-            let beside = open_loop::run(address, LIST_RATE, span, &mut next);
+            let beside = open_loop::run(address, LIST_RATE, span, None, &mut next);
             let rate = listed.load(Relaxed) as f64 / start.elapsed().as_secs_f64();
+            let floor = open_loop::run(nothing, LIST_RATE, span, &mut next);
             stop.store(true, Relaxed);
             lister.join().map_err(|_| Error::Answer("the lister panicked".into()))??;
-            Ok::<_, Error>((beside?, rate))
+            Ok::<_, Error>((beside?, rate, floor?))
         })?;
-        let (before, after) =
-            (quantile_us(&alone.latency, 0.99), quantile_us(&beside.0.latency, 0.99));
+        let [before, after, floor, late] =
+            [&alone.latency, &beside.latency, &floor.latency, &beside.late]
+                .map(|found| quantile_us(found, 0.99));
         self.add("list_p99_alone", before);
         self.add("list_p99_beside", after);
         self.add("list_factor", after / before);
-        self.add("list_keys", beside.1);
+        self.add("list_floor", floor);
+        self.add("list_late_p99", late);
+        self.add("list_keys", rate);
         eprintln!(
-            "  {:<7} list         put p99 {before:.0} us alone, {after:.0} us beside {:.0} keys/s",
+            "  {:<7} list         put p99 {before:.0} us alone, {after:.0} us beside {rate:.0} \
+             keys/s (do-nothing {floor:.0} us, sent late p99 {late:.0} us)",
             self.server.kind.name(),
-            beside.1
         );
         Ok(())
     }
 }
 
 /// Lists all of the many keys, page by page, again and again.
-fn list(
-    address: std::net::SocketAddr,
-    many: u64,
-    stop: &AtomicBool,
-    listed: &AtomicU64,
-) -> Result<()> {
+fn list(address: SocketAddr, many: u64, stop: &AtomicBool, listed: &AtomicU64) -> Result<()> {
     let runtime = closed_loop::runtime()?;
     let end = end_of(MANY);
     loop {

@@ -74,6 +74,7 @@ impl Local {
             quota_bytes: limits.quota_bytes,
             lease_ttl_min: 2,
             compaction_batch: limits.compaction_batch,
+            feature_level: crate::machine::level::OWN,
         };
         let disk = Arc::new(SimDisk::new());
         crate::disk::Disk::create_dir(&*disk, Path::new("/d")).unwrap();

@@ -39,6 +39,17 @@ fn refusals_of_the_node() {
         (R::TooManyRequests, Unknown, "etcdserver: too many requests"),
         (R::RequestTooLarge, InvalidArgument, "etcdserver: request is too large"),
         (R::Timeout, Unavailable, "etcdserver: request timed out"),
+        (
+            R::TimeoutLeaderFail,
+            Unavailable,
+            "etcdserver: request timed out, possibly due to previous leader failure",
+        ),
+        (
+            R::TimeoutConnectionLost,
+            Unavailable,
+            "etcdserver: request timed out, possibly due to connection lost",
+        ),
+        (R::NotCapable, FailedPrecondition, "etcdserver: not capable"),
         (R::Stopping, Unavailable, "etcdserver: server stopped"),
         (R::Dropped, Unknown, "raft proposal dropped"),
         (R::NoSpace, ResourceExhausted, "etcdserver: mvcc: database space exceeded"),

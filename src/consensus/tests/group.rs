@@ -2,7 +2,7 @@
 
 use crate::consensus::*;
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 pub(super) struct Group {
     pub(super) cores: Vec<Core>,
@@ -13,6 +13,12 @@ pub(super) struct Group {
     /// Messages that get lost.
     pub(super) lose: fn(&Wire) -> bool,
     pub(super) sent: Vec<Wire>,
+    /// Members whose disk confirms nothing, with the newest batch that waits for it.
+    pub(super) frozen: BTreeMap<NodeId, Option<u64>>,
+    /// What members know about their disks, told before each tick.
+    pub(super) own: BTreeMap<NodeId, OwnDisk>,
+    /// What members say about their disks with every message.
+    pub(super) facts: BTreeMap<NodeId, DiskFacts>,
 }
 
 /// Inputs by which a shell answers an effect at once.
@@ -55,6 +61,9 @@ impl Group {
             seen: Vec::new(),
             lose: |_| false,
             sent: Vec::new(),
+            frozen: BTreeMap::new(),
+            own: BTreeMap::new(),
+            facts: BTreeMap::new(),
         }
     }
 
@@ -74,7 +83,12 @@ impl Group {
             let mut out = Vec::new();
             let now = self.now;
             self.core(id).step(now, &mut inputs, &mut out);
-            inputs.extend(out.iter().filter_map(answer));
+            for effect in &out {
+                match (effect, self.frozen.get_mut(&id)) {
+                    (Effect::Persist(batch), Some(waiting)) => *waiting = Some(batch.number),
+                    _ => inputs.extend(answer(effect)),
+                }
+            }
             for effect in out {
                 match effect {
                     Effect::Send(wires) => {
@@ -82,7 +96,12 @@ impl Group {
                         self.sent.extend(wires.iter().cloned());
                         self.mail.extend(wires.into_iter().filter(|w| !lose(w)));
                     }
-                    other => self.seen.push((id, other)),
+                    other => {
+                        if let Effect::Disk(DiskEvent::HandsOver { term, .. }) = other {
+                            self.facts.entry(id).or_default().handed_over = term;
+                        }
+                        self.seen.push((id, other));
+                    }
                 }
             }
             if inputs.is_empty() {
@@ -94,7 +113,9 @@ impl Group {
     /// Delivers messages until there are none left.
     pub(super) fn deliver(&mut self) {
         while let Some(wire) = self.mail.pop_front() {
-            self.give(wire.to(), [Input::Wire(wire)]);
+            let facts = self.facts.get(&wire.from()).copied();
+            let said = facts.map(|facts| Input::PeerDisk { of: wire.from(), facts });
+            self.give(wire.to(), said.into_iter().chain([Input::Wire(wire.clone())]));
         }
     }
 
@@ -102,9 +123,17 @@ impl Group {
     pub(super) fn tick(&mut self) {
         self.now += 100;
         for id in 1..=self.cores.len() as u64 {
-            self.give(id, [Input::Tick]);
+            let own = self.own.get(&id).map(|own| Input::OwnDisk(*own));
+            self.give(id, own.into_iter().chain([Input::Tick]));
         }
         self.deliver();
+    }
+
+    /// The disk of a member confirms what waited for it.
+    pub(super) fn thaw(&mut self, id: NodeId) {
+        if let Some(batch) = self.frozen.remove(&id).flatten() {
+            self.give(id, [Input::Persisted { batch }]);
+        }
     }
 
     /// Ticks until the given member leads.

@@ -4,6 +4,7 @@ mod errors;
 mod facts;
 mod fences;
 mod history;
+mod levels;
 mod model;
 mod random;
 mod requests;
@@ -27,6 +28,7 @@ const OPTIONS: MachineOptions = MachineOptions {
     quota_bytes: None,
     lease_ttl_min: 2,
     compaction_batch: 1_000,
+    feature_level: super::level::OWN,
 };
 
 /// An entry of the log: kind, data, context.
@@ -56,10 +58,17 @@ impl Node {
     }
 
     fn open(disk: &SimDisk, options: MachineOptions) -> (Machine, Writer) {
+        Self::try_open(disk, options).unwrap()
+    }
+
+    fn try_open(
+        disk: &SimDisk,
+        options: MachineOptions,
+    ) -> Result<(Machine, Writer), MachineError> {
         let open = store::Options { cache_bytes: 1 << 20, clean: false, room: None };
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
         let (writer, shared, loaded) = store::open(disk, Path::new(PATH), &open).unwrap();
-        (Machine::restore(loaded, shared, options, &mut |_, _| {}).unwrap(), writer)
+        Machine::restore(loaded, shared, options, &mut |_, _| {}).map(|machine| (machine, writer))
     }
 
     /// Appends an entry to the log and applies it, without publishing.
@@ -135,6 +144,16 @@ impl Node {
         let outcomes = (applied + 1..=self.log.len()).map(|index| self.replay(index)).collect();
         self.machine.publish();
         outcomes
+    }
+
+    /// The process ends, and another version of the program does not start.
+    fn restart_error(self, options: MachineOptions) -> MachineError {
+        let Node { disk, machine, writer, reader, .. } = self;
+        drop((machine, writer, reader));
+        match Self::try_open(&disk, options) {
+            Ok(_) => panic!("it started"),
+            Err(error) => error,
+        }
     }
 
     fn get(&self, key: &str) -> Option<pb_kv::KeyValue> {

@@ -5,7 +5,7 @@ use crate::telemetry::exposition::Exposition;
 use crate::telemetry::families::{assay, etcd};
 use crate::telemetry::histogram::HistogramSnapshot;
 use crate::telemetry::node_metrics::NodeMetrics;
-use crate::telemetry::stage::{LeaderCause, Outcome, Stage};
+use crate::telemetry::stage::{LeaderCause, Outcome, Stage, StepDown};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const NS_PER_SECOND: f64 = 1e9;
@@ -20,6 +20,9 @@ pub(super) fn collect(out: &mut Exposition, node: &NodeMetrics) {
     index.value(&["persisted"], get(&node.persisted));
     index.value(&["applied"], applied);
     index.value(&["durable"], get(&node.durable));
+    let mut by_own_sync = out.family(&assay::LEADER_COMMITTED);
+    by_own_sync.value(&["pending"], get(&node.committed_early));
+    by_own_sync.value(&["done"], get(&node.committed_late));
     out.value(&etcd::COMMITTED, committed);
     out.value(&etcd::APPLIED, applied);
     out.value(&assay::RAFT_TERM, get(&node.term));
@@ -91,6 +94,11 @@ fn leadership(out: &mut Exposition, node: &NodeMetrics) {
         let count = node.leader_changes[cause as usize].load(Relaxed);
         out.family(&assay::LEADER_CHANGES).value(&[cause.as_str()], count as f64);
     }
+    for what in StepDown::ALL {
+        let count = node.disk_step_downs[what as usize].load(Relaxed);
+        out.family(&assay::DISK_STEP_DOWNS).value(&[what.as_str()], count as f64);
+    }
+    out.value(&assay::DISK_RECOVERING, node.disk_recovering.load(Relaxed) as f64);
     let seconds_since = |stamp: &AtomicU64| match stamp.load(Relaxed) {
         0 => 0.0,
         since => clock::now_ns().saturating_sub(since - 1) as f64 / NS_PER_SECOND,

@@ -1,7 +1,7 @@
 //! Traffic with the other members.
 
 use crate::telemetry::exposition::Exposition;
-use crate::telemetry::families::etcd;
+use crate::telemetry::families::{assay, etcd};
 use crate::telemetry::peer_stats::PeerStats;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,6 +33,7 @@ pub(super) fn collect(out: &mut Exposition, member_id: u64, peers: &PeerStats) {
         }
         for (family, times) in [
             (&etcd::PEER_ROUND_TRIP, &numbers.round_trip),
+            (&assay::PEER_APPEND, &numbers.append),
             (&etcd::SNAPSHOT_SEND, &numbers.snapshot_send),
             (&etcd::SNAPSHOT_RECEIVE, &numbers.snapshot_receive),
         ] {

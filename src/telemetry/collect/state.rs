@@ -42,6 +42,9 @@ pub(super) fn node(out: &mut Exposition, sources: &Sources, node: &NodeSample) {
     if let Some(version) = &node.cluster_version {
         out.family(&etcd::CLUSTER_VERSION).value(&[version], 1.0);
     }
+    for (kind, level) in node.feature_levels {
+        out.family(&assay::FEATURE_LEVEL).value(&[kind], level as f64);
+    }
     for alarm in ALARMS {
         let active = flag(node.alarms.contains(&alarm));
         out.family(&etcd::ALARMS).value(&[alarm, &member], active);

@@ -49,6 +49,10 @@ families! {
 
     LEADER_CHANGES Counter, Count, "assay_leader_changes_total" ["cause"]
         "Leaderships that this member won, by cause.";
+    DISK_STEP_DOWNS Counter, Count, "assay_disk_step_downs_total" ["outcome"]
+        "Times that this leader found its disk hung or slow, by what it did: handed_over, failed (the next one did not take over), kept.";
+    DISK_RECOVERING Gauge, Flag, "assay_disk_recovering" []
+        "Whether this member's disk hung lately, so that it lets others stand for election first.";
     LEADERLESS Gauge, Seconds, "assay_leaderless_seconds" []
         "Length of the present time without a leader, 0 if there is one.";
     LEADERLESS_ENDED Histogram(DISK_EDGES), Seconds, "assay_leaderless_duration_seconds" []
@@ -59,6 +63,8 @@ families! {
         "Length of each leadership of this member that has ended.";
     RAFT_INDEX Gauge, Index, "assay_raft_index" ["kind"] "Positions in the log.";
     RAFT_TERM Gauge, Count, "assay_raft_term" [] "Raft term.";
+    FEATURE_LEVEL Gauge, Count, "assay_feature_level" ["kind"]
+        "Level of replicated commands that the cluster uses, this program knows, and every member knows (0 while one is not connected).";
     VOTERS Gauge, Count, "assay_cluster_voters" [] "Members with a vote.";
 
     DIVERGENCE_COMPARED Counter, Count, "assay_divergence_comparisons_total" ["verdict"]
@@ -77,6 +83,10 @@ families! {
         "Whether the store gave back something else at the start than what was written to it.";
     DIVERGENCE_ALL_EQUAL Gauge, UnixTime, "assay_divergence_all_equal_timestamp_seconds" []
         "When this leader last found all members equal; 0 if it never did.";
+    LEADER_COMMITTED Counter, Count, "assay_raft_leader_committed_entries_total" ["own_sync"]
+        "Entries committed while this member led, by whether its own sync of them was done.";
+    PEER_APPEND Histogram(DISK_EDGES), Seconds, "assay_peer_append_duration_seconds" ["To"]
+        "Time from sending entries to this member until it said that its disk holds them.";
 
     WAL_GROUPS Counter, Count, "assay_wal_groups_total" []
         "Groups of entries written to the log with one sync.";

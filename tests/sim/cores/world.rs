@@ -391,6 +391,7 @@ impl World<'_> {
             }
             Effect::Refuse { token, .. } => drop(self.nodes[i].reads.remove(&token)),
             Effect::Role(role) => self.report.leaders += u64::from(role.role == Role::Leader),
+            Effect::Disk(_) => {}
             Effect::Truncated { index, term } => {
                 self.nodes[i].truncate(index, term);
                 self.report.truncations += 1;
@@ -432,6 +433,7 @@ impl World<'_> {
             Effect::Proposed { first_index, tokens, .. } => first_index ^ tokens.len() as u64,
             Effect::Refuse { token, .. } => token.0,
             Effect::Role(role) => role.term ^ role.leader << 32,
+            Effect::Disk(_) => 0,
             Effect::Truncated { index, .. } => *index,
         };
         (self.now, i, std::mem::discriminant(effect), what).hash(&mut self.trace);

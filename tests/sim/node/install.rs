@@ -38,7 +38,7 @@ impl Node {
     pub fn stage(&mut self, rows: &Rows) -> Result<(), End> {
         let staged = |error: store::StoreError| fault("staged snapshot", &error);
         let keep = self.staged.last().map(|meta| (meta.index, meta.term));
-        store::sweep(&self.disk, Path::new(STORE), keep).map_err(staged)?;
+        store::sweep(&self.files, Path::new(STORE), keep).map_err(staged)?;
         let with_tables = self.plan.broken != Broken::SnapshotWithoutTables;
         rows.stage(&self.dyn_disk(), &start::store_options(), with_tables).map_err(staged)?;
         self.staged.retain(|meta| keep == Some((meta.index, meta.term)));
@@ -62,13 +62,15 @@ impl Node {
         let at = (meta.index, meta.term);
         let options = start::store_options();
         let (writer, swapped, old) = writer
-            .swap(&self.disk, Path::new(STORE), at, &options)
+            .swap(&self.files, Path::new(STORE), at, &options)
             .map_err(|error| fault("snapshot", &error))?;
         self.writer = Some(writer);
         self.retired.push(old);
         oracle.opened(self.id, &swapped.loaded, &swapped.rows, true)?;
         self.frozen = swapped.loaded.applied;
-        self.machine.install(swapped, &mut |_, _| ()).map_err(|error| fault("machine", &error))?;
+        self.machine
+            .install(swapped, &mut |_, _| ())
+            .map_err(|error| start::ended("machine", &error))?;
         let shared = &self.shared;
         self.retired.retain(|old| !old.is_unused(shared));
         self.applied = meta.index;

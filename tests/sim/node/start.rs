@@ -7,7 +7,7 @@ use std::sync::Arc;
 use assay::consensus::{self, BootstrapMember, ConfState, Core, HardState};
 use assay::disk::{Disk, SimDisk};
 use assay::lease;
-use assay::machine::{Machine, MachineOptions};
+use assay::machine::{Machine, MachineError, MachineOptions};
 use assay::store;
 use assay::wal;
 use assay::watch::Hub;
@@ -20,7 +20,7 @@ use super::super::oracle::Oracle;
 use super::super::plan::Plan;
 use super::super::snapshot;
 use super::super::watchers::Queues;
-use super::{Durable, End, Node, fault};
+use super::{Durable, End, Node, NodeDisk, fault};
 
 const CLUSTER: u64 = 77;
 pub const WAL_DIR: &str = "/data/member/wal";
@@ -54,26 +54,36 @@ pub(super) fn clock(plan: &Plan) -> lease::ClockOptions {
     }
 }
 
-pub(super) fn machine(plan: &Plan, id: u64) -> MachineOptions {
-    let differs = plan.broken == Broken::MemberSettingDiffers && id == 2;
+/// What a member is started with.
+pub struct Program<'a> {
+    pub plan: &'a Arc<Plan>,
+    /// Level of commands that it knows.
+    pub level: u32,
+    /// Rises with every start.
+    pub boot: u64,
+}
+
+fn machine(program: &Program<'_>, id: u64) -> MachineOptions {
+    let differs = program.plan.broken == Broken::MemberSettingDiffers && id == 2;
     MachineOptions {
         cluster_id: CLUSTER,
         member_id: id,
         quota_bytes: Some(1 << 30),
         lease_ttl_min: if differs { 3 } else { 1 },
         compaction_batch: 7,
+        feature_level: program.level,
     }
 }
 
 impl Node {
     pub fn start(
         disk: &SimDisk,
-        plan: &Arc<Plan>,
+        program: &Program<'_>,
         id: u64,
         birth: &Birth,
-        boot: u64,
         oracle: &mut Oracle,
     ) -> Result<Node, End> {
+        let (plan, boot) = (program.plan, program.boot);
         let dyn_disk: Arc<dyn Disk> = Arc::new(disk.clone());
         dyn_disk.create_dir(Path::new(snapshot::DIR)).map_err(|e| fault("directory", &e))?;
         store::sweep(disk, Path::new(snapshot::STORE), None)
@@ -92,8 +102,8 @@ impl Node {
         };
         let member = conf_state.contains(id);
         let mut machine =
-            Machine::restore(loaded, shared.clone(), machine(plan, id), &mut |_, _| ())
-                .map_err(|e| fault("machine", &e))?;
+            Machine::restore(loaded, shared.clone(), machine(program, id), &mut |_, _| ())
+                .map_err(|e| ended("machine", &e))?;
         machine.publish();
         let reader = machine.reader();
 
@@ -110,6 +120,7 @@ impl Node {
         config.seed = boot;
         config.boot = boot;
         config.log_cache_entries = plan.log_cache_entries;
+        config.disk_stall_ms = plan.disk_stall_ms();
         if let Broken::Core(rule) = plan.broken {
             config.broken = Some(rule);
         }
@@ -133,6 +144,7 @@ impl Node {
             wal,
             wal_jobs: Vec::new(),
             wal_busy: false,
+            disk: NodeDisk::default(),
             durable,
             installing: None,
             machine,
@@ -163,9 +175,18 @@ impl Node {
             rot: false,
             rotten: false,
             queued: BTreeSet::new(),
-            disk: disk.clone(),
+            level: program.level,
+            files: disk.clone(),
             plan: Arc::clone(plan),
         })
+    }
+}
+
+/// Why the machine does not start.
+pub(super) fn ended(what: &str, error: &MachineError) -> End {
+    match error.is_newer() {
+        true => End::Newer(error.to_string()),
+        false => fault(what, error),
     }
 }
 

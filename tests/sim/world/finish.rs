@@ -40,6 +40,7 @@ impl World {
             }
             self.all_equal()?;
             self.watchers.iter().try_for_each(|watcher| watcher.finished(&self.oracle.model))?;
+            self.levels_agree()?;
             self.judge_histories()?;
             return Ok(true);
         };

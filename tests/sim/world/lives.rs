@@ -8,7 +8,7 @@ use assay::telemetry::io::{FileKind, IoOp};
 
 use super::super::broken::Broken;
 use super::super::frame::{Verdict, Violation};
-use super::super::node::{Birth, End, Node, WAL_DIR};
+use super::super::node::{Birth, End, Node, Program, WAL_DIR};
 use super::super::plan::Fault;
 use super::{Event, MS, Turn, World};
 use crate::check;
@@ -45,11 +45,15 @@ impl World {
         self.members[at].life = self.boots;
         self.arm(at);
         self.trace(at, "start", self.boots);
+        let level = self.level_of_start(at);
+        self.members[at].level = level;
         let member = &self.members[at];
-        let started =
-            Node::start(&member.disk, &self.plan, member.id, &member.birth, boot, &mut self.oracle);
+        let (id, birth) = (member.id, &member.birth);
+        let program = Program { plan: &self.plan, level, boot };
+        let started = Node::start(&member.disk, &program, id, birth, &mut self.oracle);
         match started {
             Err(End::Broken(violation)) => Err(violation),
+            Err(End::Newer(text)) => self.newer_needed(at, &text),
             Err(End::Fault(text))
                 if self.members[at].rotten && !self.members[at].disk.crashed() =>
             {
@@ -138,14 +142,14 @@ impl World {
             Ok(()) => {}
             Err(End::Broken(violation)) => return Err(violation),
             // A fault that was armed strikes in the last moment.
-            Err(End::Fault(text)) => return self.died(at, &text),
+            Err(End::Fault(text) | End::Newer(text)) => return self.died(at, &text),
         }
         self.kill(at, Ending::Killed);
         Ok(())
     }
 
     /// What a dead process leaves, and when the next one comes.
-    fn gone(&mut self, at: usize, ending: Ending) {
+    pub(super) fn gone(&mut self, at: usize, ending: Ending) {
         self.members[at].armed = None;
         self.members[at].paused_until = 0;
         self.members[at].disk.clear_faults();

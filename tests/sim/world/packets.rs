@@ -28,7 +28,8 @@ impl World {
             return World::violation("a message is another one when it is read".to_owned());
         }
         if kind != WireKind::Snapshot {
-            return self.post(at, node, target, Packet::Message(bytes), kind);
+            let facts = self.says(at, node);
+            return self.post(at, node, target, Packet::Message(bytes, facts), kind);
         }
         // Sent again after a failure that the core gave up by itself: no view, no stream.
         match node.views.remove(&to) {
@@ -92,9 +93,12 @@ impl World {
 
     pub(super) fn arrive(&mut self, from: usize, to: usize, packet: Packet) -> Verdict {
         match packet {
-            Packet::Message(bytes) => {
+            Packet::Message(bytes, facts) => {
                 let wire = Wire::decode(bytes).map_err(|e| Violation(format!("wire: {e}")))?;
                 self.with_node(to, |world, node| {
+                    world.hears(node, &wire);
+                    let of = wire.from();
+                    node.inputs.extend(facts.map(|facts| Input::PeerDisk { of, facts }));
                     node.inputs.push(Input::Wire(wire));
                     world.wake(to, node, "node", 50, Turn::Node);
                     Ok(())

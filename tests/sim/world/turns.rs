@@ -14,6 +14,7 @@ impl World {
             Turn::Tick => {
                 let tick = self.plan.tick * 1_000 / self.members[at].clock_permille;
                 self.turn_in(at, tick, Turn::Tick);
+                self.looks_at_its_disk(at, node);
                 node.inputs.push(Input::Tick);
                 self.expire(at, node);
                 self.node_turn(at, node)?;
@@ -26,6 +27,7 @@ impl World {
                 node.queued.remove("wal");
                 if !node.wal_busy && !node.wal_jobs.is_empty() {
                     node.wal_busy = true;
+                    node.disk.since = Some(self.now);
                     let jobs = std::mem::take(&mut node.wal_jobs);
                     let delay = self.disk_delay(at, self.plan.wal_delay);
                     // A crash in between finds the group written, or not even begun.
@@ -98,6 +100,7 @@ impl World {
         done: super::super::node::WalDone,
     ) -> Result<(), End> {
         node.wal_busy = false;
+        node.disk.synced();
         node.durable = done.durable;
         self.trace(at, "wal", done.durable.last);
         self.oracle.raft.synced(node.id, done.batch, done.durable)?;
@@ -183,6 +186,7 @@ impl World {
             }
             Effect::Role(change) => {
                 self.trace(at, "role", change.term << 8 | change.role as u64);
+                self.stands(at, node, change.role)?;
                 node.role(change);
                 if let Some(term) = node.leads {
                     self.oracle.raft.leads(node.id, term)?;
@@ -191,6 +195,7 @@ impl World {
                     }
                 }
             }
+            Effect::Disk(event) => self.decided(at, node, event)?,
             Effect::Truncated { index, .. } => {
                 self.report.truncations += 1;
                 self.trace(at, "truncate", index);
