@@ -36,8 +36,9 @@ mod sim {
 
 // Where the shipped conversions look for them.
 use assay::consensus;
+use assay::divergence::BrokenRule as CheckRule;
 use assay::wal;
-use sim::broken::{BUDGETS, Broken, HUNTED};
+use sim::broken::{BUDGETS, Broken, HUNTED, ROTTEN};
 use sim::frame::{Speed, Violation, caught, fail, guarded, number, seeds};
 use sim::plan::{MS, Plan};
 use sim::world::{Outcome, Report, Stall, World};
@@ -89,6 +90,8 @@ fn every_seed_keeps_every_rule() {
         ("doubled packets", total.packets_doubled),
         ("linearizable reads", total.reads),
         ("unanswered requests", total.unanswered),
+        ("members compared", total.members_equal),
+        ("members that could not be compared", total.members_unknown),
         ("watch events", total.events_seen),
         ("watches cancelled by compaction", total.compacted_watches),
         ("leaders that gave way to a better disk", total.hand_overs),
@@ -127,6 +130,45 @@ fn broken_rules_are_noticed() {
         let name = format!("{broken:?}");
         if only.as_ref().is_none_or(|only| name.contains(only)) {
             caught(&name, Some(before), within, |seed| World::new(seed, broken).run());
+        }
+    }
+}
+
+#[test]
+fn a_member_whose_state_rots_is_found_and_nobody_else_is_blamed() {
+    let test = "a_member_whose_state_rots_is_found_and_nobody_else_is_blamed";
+    let mut total = Report::default();
+    for seed in seeds(SEEDS) {
+        match rotten(seed, Broken::Nothing) {
+            Ok(report) => total.add(&report),
+            Err(violation) => fail(test, seed, &violation),
+        }
+    }
+    println!(
+        "compared {} times, {} times not; fenced {}, whole again by a compaction {}",
+        total.members_equal, total.members_unknown, total.fenced, total.whole_again
+    );
+    if number("SEED").is_none() {
+        assert!(total.members_equal > 100 && total.members_unknown > 10);
+        assert!(2 * total.fenced > total.whole_again, "a run that finds little tests little");
+    }
+}
+
+fn rotten(seed: u64, broken: Broken) -> Result<Report, Violation> {
+    guarded(|| World::with(Plan::rotten(seed, broken)).run_rotten())
+}
+
+#[test]
+fn broken_rules_of_the_comparison_are_noticed() {
+    let only = std::env::var("BROKEN").ok();
+    for (rule, before, within) in ROTTEN {
+        let name = format!("{rule:?}");
+        if only.as_ref().is_none_or(|only| name.contains(only)) {
+            caught(&name, Some(before), within, |seed| match rule {
+                // It raises suspicions where nothing is wrong.
+                CheckRule::UnequalIndexes => World::new(seed, Broken::Check(rule)).run(),
+                _ => rotten(seed, Broken::Check(rule)),
+            });
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod codec;
 mod disk;
+mod fence;
 mod group;
 mod membership;
 mod proposals;

@@ -74,6 +74,9 @@ const UNDECIDED_ROUNDS: u32 = 6;
 /// instead.
 const STRANGE_LOOKS: u32 = 24;
 
+/// Two members, the smaller id first as in the list of members.
+type Pair = (MemberId, MemberId);
+
 /// See the module text. Lives as long as a leadership.
 #[derive(Clone, Debug)]
 pub struct Checker {
@@ -82,8 +85,11 @@ pub struct Checker {
     broken: Option<BrokenRule>,
     /// What full hashes came to the last time.
     before: Option<Judgement>,
-    quiet_until_ms: u64,
-    pause_ms: u64,
+    /// Pairs that differed at the last look.
+    differing: Vec<Pair>,
+    /// Pairs whose difference full hashes did not confirm: when they are looked into again, and the
+    /// pause before that, ms. Other pairs do not wait.
+    quiet: BTreeMap<Pair, (u64, u64)>,
     /// Rounds without a majority, in a row.
     undecided: u32,
     /// Looks at members that answered without a common point.
@@ -98,8 +104,8 @@ impl Checker {
             mode,
             broken: None,
             before: None,
-            quiet_until_ms: 0,
-            pause_ms: PAUSE_FIRST_MS,
+            differing: Vec::new(),
+            quiet: BTreeMap::new(),
             undecided: 0,
             strange: BTreeMap::new(),
         }
@@ -135,11 +141,20 @@ impl Checker {
             others.map(|id| (id, compare(own, points(&id)))).collect();
         let open: Vec<MemberId> =
             seats.iter().map(|seat| seat.id).filter(|id| !known.contains(id)).collect();
-        let suspicious = open.iter().enumerate().any(|(n, one)| {
-            open[n + 1..].iter().any(|two| compare(points(one), points(two)) == Verdict::Different)
-        });
+        self.differing.clear();
+        for (n, one) in open.iter().enumerate() {
+            for two in &open[n + 1..] {
+                match compare(points(one), points(two)) {
+                    Verdict::Different => self.differing.push((*one, *two)),
+                    Verdict::Equal => drop(self.quiet.remove(&(*one, *two))),
+                    Verdict::Unknown => {}
+                }
+            }
+        }
+        let suspicious = !self.differing.is_empty();
         let strange = self.strangers(&verdicts, said, &open);
-        let due = suspicious && now_ms >= self.quiet_until_ms || strange;
+        let until = |pair: &Pair| self.quiet.get(pair).map_or(0, |(until, _)| *until);
+        let due = self.differing.iter().any(|pair| now_ms >= until(pair)) || strange;
         let confirm = due && self.mode != Mode::Off && !known.contains(&0);
         self.before = None;
         let next = match confirm {
@@ -202,15 +217,18 @@ impl Checker {
             Judgement::Equal => {
                 self.before = None;
                 self.undecided = 0;
-                self.quiet_until_ms = now_ms + self.pause_ms;
-                self.pause_ms = (self.pause_ms * 2).min(PAUSE_MAX_MS);
+                for pair in &self.differing {
+                    let before = self.quiet.get(pair).map(|(_, pause)| *pause);
+                    let pause =
+                        before.map_or(PAUSE_FIRST_MS, |pause| (pause * 2).min(PAUSE_MAX_MS));
+                    self.quiet.insert(*pair, (now_ms + pause, pause));
+                }
                 Next::Rest
             }
             Judgement::Different { .. } | Judgement::NoMajority => {
                 let twice = self.before.as_ref() == Some(&judgement);
                 if twice || self.breaks(BrokenRule::ConfirmOnce) {
                     self.before = None;
-                    self.pause_ms = PAUSE_FIRST_MS;
                     let open = matches!(judgement, Judgement::NoMajority);
                     self.undecided = if open { self.undecided + 1 } else { 0 };
                     self.act(&judgement, known)
@@ -248,8 +266,8 @@ impl Checker {
 /// The newest hash of each member, as if all were made at one index.
 fn blur(said: &BTreeMap<MemberId, Points>) -> BTreeMap<MemberId, Points> {
     let newest = |points: &Points| {
-        let applied = points.iter().filter(|(point, _)| matches!(point, Point::Applied(_)));
-        applied.last().map(|(_, hash)| (Point::Applied(0), *hash)).into_iter().collect()
+        let mut applied = points.iter().filter(|(point, _)| matches!(point, Point::Applied(_)));
+        applied.next_back().map(|(_, hash)| (Point::Applied(0), *hash)).into_iter().collect()
     };
     said.iter().map(|(id, points)| (*id, newest(points))).collect()
 }

@@ -209,6 +209,22 @@ fn a_suspicion_that_rows_do_not_confirm_is_looked_into_less_and_less_often() {
     assert!(confirmed.len() < 10, "{confirmed:?}");
 }
 
+#[test]
+fn a_difference_that_was_not_confirmed_does_not_hide_another_one() {
+    let seats = seats(3, 0);
+    let mut checker = Checker::new(1, Mode::Fence);
+    let said = |two: u64, three: u64| {
+        [(1, at(&[(256, 1)])), (2, at(&[(256, two)])), (3, at(&[(256, three)]))].into()
+    };
+    assert_eq!(checker.look(0, &seats, &said(1, 9), &KNOWN).next, Next::Confirm);
+    checker.confirm(0, &seats, &hashes(&[7, 7, 7]), &KNOWN);
+    assert_eq!(checker.look(5_000, &seats, &said(1, 9), &KNOWN).next, Next::Rest);
+    assert_eq!(checker.look(5_000, &seats, &said(8, 9), &KNOWN).next, Next::Confirm);
+    // A difference that went away and came back is a new one.
+    assert_eq!(checker.look(5_000, &seats, &said(1, 1), &KNOWN).next, Next::Rest);
+    assert_eq!(checker.look(5_000, &seats, &said(1, 9), &KNOWN).next, Next::Confirm);
+}
+
 /// A member of which only the log position is known, never its hash: its rows are compared once.
 #[test]
 fn a_member_that_answers_without_a_common_point_is_compared_by_its_rows_once() {

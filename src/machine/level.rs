@@ -25,6 +25,8 @@ use prost::Message;
 pub const FIRST: u32 = 1;
 /// Level that this program knows.
 pub const OWN: u32 = 2;
+/// Level with which members can be fenced.
+pub const FENCES: u32 = 2;
 
 /// Lowest level of a member that knows everything in this command. A field that is added to the
 /// message of a command belongs here, with the level that it came with.
@@ -33,7 +35,7 @@ pub fn needs(request: &InternalRaftRequest) -> u32 {
     // Whoever knows the level to come knows the command that sets it as well.
     let set = request.feature_level_set.as_ref().map_or(FIRST, |set| set.level.max(2));
     let fences = request.alarm.as_ref().is_some_and(|alarm| alarm.action == ACTION_FENCE);
-    set.max(if fences { 2 } else { FIRST })
+    set.max(if fences { FENCES } else { FIRST })
 }
 
 /// Writes the level that a command needs into it, if it is not the first: the versions of level 1

@@ -7,7 +7,7 @@ use crate::divergence::{
     Action, Checker, FullHash, Judgement, Looked, MemberId, Mode, Next, Point, Points, Seat,
     Verdict,
 };
-use crate::machine::{ACTION_FENCE, AlarmKind, Reader};
+use crate::machine::{ACTION_FENCE, AlarmKind, Reader, level};
 use crate::mvcc::HashKv;
 use crate::peer::CallError;
 use crate::proto::etcdserverpb::alarm_request::AlarmAction;
@@ -265,6 +265,14 @@ impl DivergenceThread {
                     older = %ids(&older),
                     "a member differs from the majority and is not fenced while members of an older \
                      version would not understand it; upgrade those, or remove the member yourself"
+                );
+            }
+            Action::Fence(id) if self.handle.reader().feature_level() < level::FENCES => {
+                tracing::error!(
+                    member = format!("{id:x}"),
+                    "a member differs from the majority and is not fenced before the upgrade is \
+                     finalized, because the version before would not understand it; finalize the \
+                     upgrade (POST /debug/upgrade/finalize), or remove the member yourself"
                 );
             }
             Action::Fence(id) => {

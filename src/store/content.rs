@@ -8,10 +8,11 @@
 use super::tables::{STATE_APPLIED, STATE_CONTENT, Table};
 use crate::mvcc::Revision;
 use redb::{ReadableTable, Table as Open};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// Seed of the hashes of rows; those of small tables have their own.
+/// Seeds of the hashes of rows and of rows of small tables.
 const ROW_SEED: u64 = 0x726f_7773;
+const PAIR_SEED: u64 = 0x7061_6972;
 
 /// Sum of the hashes of rows, modulo 2^64, and their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,17 +55,22 @@ impl Content {
 
 /// Hash of a row, the running hash of the machine is made of the same.
 pub fn hash_row(revision: Revision, tombstone: bool, row: &[u8]) -> u64 {
-    let mut seed = [0; 17];
-    seed[..8].copy_from_slice(&revision.main.to_be_bytes());
-    seed[8..16].copy_from_slice(&revision.sub.to_be_bytes());
-    seed[16] = u8::from(tombstone);
-    xxh3_64_with_seed(row, xxh3_64_with_seed(&seed, ROW_SEED))
+    // A seed makes the hash of a long input slower: it goes into a short one.
+    let mut all = [0; 25];
+    all[..8].copy_from_slice(&revision.main.to_be_bytes());
+    all[8..16].copy_from_slice(&revision.sub.to_be_bytes());
+    all[16] = u8::from(tombstone);
+    all[17..].copy_from_slice(&xxh3_64(row).to_be_bytes());
+    xxh3_64_with_seed(&all, ROW_SEED)
 }
 
 /// Hash of a row of a small table.
 pub fn hash_pair(table: Table, key: &[u8], value: &[u8]) -> u64 {
-    let name = xxh3_64_with_seed(table.name().as_bytes(), key.len() as u64);
-    xxh3_64_with_seed(value, xxh3_64_with_seed(key, name))
+    let mut all = [0; 24];
+    all[..8].copy_from_slice(&xxh3_64(table.name().as_bytes()).to_be_bytes());
+    all[8..16].copy_from_slice(&xxh3_64(key).to_be_bytes());
+    all[16..].copy_from_slice(&xxh3_64(value).to_be_bytes());
+    xxh3_64_with_seed(&all, PAIR_SEED)
 }
 
 /// What the file says of itself at an applied index: a former version of the program leaves it

@@ -2,6 +2,7 @@
 //! caught anything proves nothing.
 
 use assay::consensus::BrokenRule;
+use assay::divergence::BrokenRule as CheckRule;
 
 /// Which rule is broken, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub enum Broken {
     WatchResumedEarly,
     /// A request that was called refused is proposed all the same.
     RefusedButProposed,
+    /// A rule of the comparison of members.
+    Check(CheckRule),
     /// A forwarded proposal is sent again, as by a link that repeats on a new connection what it is
     /// not sure of.
     ProposalSentAgain,
@@ -102,6 +105,14 @@ pub const BUDGETS: [(Broken, u64, u64); 31] = [
     (Broken::RefusedButProposed, 0, 20),
     (Broken::ProposalSentAgain, 0, 20),
     (Broken::SkipUnknownCommand, 16, 100),
+];
+
+/// Mistakes of the comparison of members, in runs where the state of one rots (`World::run_rotten`).
+pub const ROTTEN: [(CheckRule, u64, u64); 4] = [
+    (CheckRule::UnequalIndexes, 0, 20),
+    (CheckRule::UnknownIsEqual, 0, 200),
+    (CheckRule::ConfirmOnce, 0, 50),
+    (CheckRule::LeaderIsRight, 0, 20),
 ];
 
 /// Mistakes that a hundred seeds did not notice yet: the workload needs more leases and longer

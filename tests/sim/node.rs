@@ -33,7 +33,7 @@ use super::oracle::Oracle;
 use super::plan::Plan;
 use super::snapshot::Rows;
 use super::watchers::Queues;
-use super::{answers, convert};
+use super::{answers, convert, workload};
 
 pub use disk::NodeDisk;
 pub use start::{Birth, Program, WAL_DIR, member_json};
@@ -136,6 +136,10 @@ pub struct Node {
     pub removed: bool,
     /// Turns that are queued already.
     pub queued: BTreeSet<&'static str>,
+    /// The next put with a value is applied with another one, see `world/divergence.rs`.
+    pub rot: bool,
+    /// That has happened.
+    pub rotten: bool,
     /// Revision of the last local read: it never goes back in one life.
     pub last_read: i64,
     /// Level of commands that this program knows.
@@ -259,20 +263,26 @@ impl Node {
                 && entry.kind == EntryKind::Normal;
             let skipped = skipped || self.skips_unknown(&entry.data);
             let nothing = Bytes::new();
+            let wrong = if self.rot { workload::rotten(&entry.data) } else { None };
             let outcome = self.machine.apply(Applied {
                 index: entry.index,
                 term: entry.term,
                 kind: convert::kind(entry.kind),
-                data: if skipped { &nothing } else { &entry.data },
+                data: wrong.as_ref().unwrap_or(if skipped { &nothing } else { &entry.data }),
                 context: &entry.context,
                 conf_state: committed.conf_state.as_ref().map(|conf| Bytes::from(conf.encode())),
             });
+            if wrong.is_some() && outcome.answer.is_ok() {
+                (self.rot, self.rotten) = (false, true);
+            }
             match &outcome.answer {
                 Err(AnswerError::Fault(error)) => return Err(fault("apply", error)),
                 Err(error) if error.is_newer() => return Err(End::Newer(error.to_string())),
                 _ => {}
             }
-            oracle.applied(self.id, self.applied, &committed, &answers::text(&outcome))?;
+            if !self.rotten {
+                oracle.applied(self.id, self.applied, &committed, &answers::text(&outcome))?;
+            }
             if let Some(conf) = &committed.conf_state {
                 self.machine.publish();
                 oracle.members.applied(self.id, &self.machine, conf)?;

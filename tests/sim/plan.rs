@@ -195,6 +195,29 @@ impl Plan {
         }
     }
 
+    /// Three or five voters of which one's state rots. Nobody dies, which would undo it, and nobody
+    /// needs a snapshot, which would spread it.
+    pub fn rotten(seed: u64, broken: Broken) -> Plan {
+        let plan = Plan::draw(seed, broken);
+        let faults = [
+            Fault::Stall,
+            Fault::Pause,
+            Fault::Split,
+            Fault::Isolate,
+            Fault::OneWay,
+            Fault::HalfOpen,
+            Fault::Lossy,
+            Fault::Transfer,
+        ];
+        Plan {
+            voters: if seed.is_multiple_of(2) { 3 } else { 5 },
+            changes: false,
+            faults: faults.to_vec(),
+            log_cache_entries: 1_000_000,
+            ..plan
+        }
+    }
+
     /// Three voters, no faults, no noise.
     pub fn quiet(seed: u64, broken: Broken) -> Plan {
         let plan = Plan::draw(seed, broken);

@@ -118,6 +118,17 @@ fn ops(rng: &mut SimRng, n: u64) -> Vec<RequestOp> {
     ops
 }
 
+/// A put with another value, for a member whose state rots; `None` for anything else. The key is one
+/// that compares look at by its value, but never by this one.
+pub fn rotten(data: &Bytes) -> Option<Bytes> {
+    let mut request = InternalRaftRequest::decode(data.clone()).ok()?;
+    let put = request.put.as_mut().filter(|put| put.key.starts_with(b"k"))?;
+    let mut value = put.value.to_vec();
+    *value.last_mut()? ^= 0x20;
+    put.value = value.into();
+    Some(request.encode_to_vec().into())
+}
+
 /// Draws a command. Whether it asks to revoke a lease is seen from its fields.
 pub fn draw(rng: &mut SimRng, model: &Model, n: u64) -> InternalRaftRequest {
     let mut request = InternalRaftRequest::default();

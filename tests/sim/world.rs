@@ -6,6 +6,7 @@
 mod admin;
 mod clients;
 mod disks;
+mod divergence;
 mod faults;
 mod finish;
 mod levels;
@@ -86,6 +87,10 @@ enum Event {
     Heal,
     Progress,
     Check,
+    /// The leader compares the members.
+    Compare,
+    /// The state of a member rots.
+    Rot,
 }
 
 /// One member, alive or not.
@@ -144,6 +149,10 @@ pub struct Report {
     pub states_compared: u64,
     pub histories: u64,
     pub histories_unknown: u64,
+    pub members_equal: u64,
+    pub members_unknown: u64,
+    pub whole_again: u64,
+    pub fenced: u64,
     /// Members that ended before they applied what only a newer program knows.
     pub stopped_for_newer: u64,
 }
@@ -178,6 +187,10 @@ impl Report {
             (&mut self.states_compared, other.states_compared),
             (&mut self.histories, other.histories),
             (&mut self.histories_unknown, other.histories_unknown),
+            (&mut self.members_equal, other.members_equal),
+            (&mut self.members_unknown, other.members_unknown),
+            (&mut self.whole_again, other.whole_again),
+            (&mut self.fenced, other.fenced),
             (&mut self.stopped_for_newer, other.stopped_for_newer),
         ] {
             *to += from;
@@ -213,6 +226,7 @@ pub struct World {
     watchers: Vec<Watcher>,
     next_stream: u64,
     removals: BTreeSet<usize>,
+    checks: divergence::Checks,
     healed: Option<u64>,
     /// Answers when the faults stopped, and when there was to be progress.
     acked_at_heal: u64,
@@ -260,6 +274,7 @@ impl World {
             ],
             next_stream: 0,
             removals: BTreeSet::new(),
+            checks: divergence::Checks::new(&plan),
             healed: None,
             acked_at_heal: 0,
             quiet: None,
@@ -362,6 +377,7 @@ impl World {
         }
         self.push(200 * MS, Event::Keeper);
         self.push(CHECK_EVERY, Event::Check);
+        self.push(self.plan.election(), Event::Compare);
     }
 
     fn live_until(&mut self, until: u64) -> Verdict {
@@ -422,6 +438,8 @@ impl World {
             Event::Retire(at) => self.retire(at),
             Event::Heal => self.heal(),
             Event::Progress => self.progress()?,
+            Event::Compare => self.compare()?,
+            Event::Rot => self.rot_state(),
             Event::Check => return self.check(),
         }
         Ok(false)

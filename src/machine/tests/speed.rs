@@ -138,6 +138,51 @@ fn ranges(reader: &Reader, what: &str) {
     println!("{what}: get {} ns ({} keys around)", (now_ns() - began) / 10_000, whole.count);
 }
 
+/// What the running hash adds to a put, on the thread that applies.
+#[test]
+#[ignore = "prints figures"]
+fn running_hash_figures() {
+    const PUTS: u64 = 200_000;
+    for size in [64, 512, 4096] {
+        let value = vec![b'v'; size];
+        let puts: Vec<Bytes> =
+            (0..PUTS).map(|n| command(&format!("/k/{n:016}"), &value, n + 1)).collect();
+        let mut took = [Vec::new(), Vec::new()];
+        for round in 0..6 {
+            let mut node = Node::new();
+            let known = round % 2;
+            if known == 0 {
+                node.machine.running = super::super::Running::restored(None, 0);
+            }
+            let began = now_ns();
+            for (n, data) in puts.iter().enumerate() {
+                let context = Bytes::new();
+                let entry = Applied {
+                    index: n as u64 + 1,
+                    term: 1,
+                    kind: 0,
+                    data,
+                    context: &context,
+                    conf_state: None,
+                };
+                assert!(node.machine.apply(entry).answer.is_ok());
+            }
+            took[known].push((now_ns() - began) / PUTS);
+        }
+        println!("{size} bytes: without {:?}, with {:?} ns per put", took[0], took[1]);
+        let mut running = super::super::Running::restored(Some(1), 0);
+        let rows = [(crate::mvcc::Revision { main: 7, sub: 0 }, false, Bytes::from(value))];
+        let began = now_ns();
+        for index in 0..PUTS {
+            let effects =
+                super::super::running::Effects { rows: &rows, small: &[], conf_state: None };
+            running.entry((index, 1), std::hint::black_box(&effects));
+        }
+        std::hint::black_box(running.value());
+        println!("{size} bytes: the hash alone {} ns", (now_ns() - began) / PUTS);
+    }
+}
+
 /// What a large delete takes alone and beside readers that walk the index all the time.
 #[test]
 #[ignore = "prints figures"]

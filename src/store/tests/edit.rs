@@ -14,12 +14,11 @@ pub(crate) fn edit(db: Database, change: impl FnOnce(&mut State<'_>, &mut Revs))
     {
         let mut state = transaction.open_table(STATE).unwrap();
         let mut revs = transaction.open_table(REVS).unwrap();
-        let row =
-            |row: Result<(redb::AccessGuard<'_, &[u8; 18]>, redb::AccessGuard<'_, &[u8]>), _>| {
-                let (key, value) = row.unwrap();
-                (*key.value(), value.value().to_vec())
-            };
-        let mut rows: Revs = revs.iter().unwrap().map(row).collect();
+        let mut rows = Revs::new();
+        for row in revs.iter().unwrap() {
+            let (key, value) = row.unwrap();
+            rows.insert(*key.value(), value.value().to_vec());
+        }
         for key in rows.keys() {
             revs.remove(key).unwrap();
         }

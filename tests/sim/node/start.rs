@@ -172,6 +172,8 @@ impl Node {
             ready: false,
             member,
             removed: false,
+            rot: false,
+            rotten: false,
             queued: BTreeSet::new(),
             level: program.level,
             files: disk.clone(),

@@ -57,11 +57,13 @@ impl World {
     /// A place to ask at. Some clients ask whoever leads, some ask anybody.
     fn choose(&mut self) -> usize {
         if self.client_rng.below(2) == 0
-            && let Some(leader) = self.leader()
+            && let Some(leader) = self.leader().filter(|at| !self.is_rotten(*at))
         {
             return leader;
         }
-        self.client_rng.below(self.members.len() as u64) as usize
+        let at = self.client_rng.below(self.members.len() as u64) as usize;
+        // In the runs where one member's state is wrong nobody asks it: what it says is its fault.
+        if self.is_rotten(at) { (at + 1) % self.members.len() } else { at }
     }
 
     pub(super) fn client(&mut self, client: usize) -> Verdict {
@@ -70,6 +72,7 @@ impl World {
         }
         let at = self.clients[client].at;
         let bad = self.members[at].node.is_none() || self.members[at].retired;
+        let bad = bad || self.is_rotten(self.clients[client].at);
         if bad || self.client_rng.below(20) == 0 {
             self.clients[client].at = self.choose();
         }

@@ -38,6 +38,7 @@ impl World {
                     self.hash(at)?;
                 }
             }
+            self.all_equal()?;
             self.watchers.iter().try_for_each(|watcher| watcher.finished(&self.oracle.model))?;
             self.levels_agree()?;
             self.judge_histories()?;
