@@ -109,7 +109,7 @@ fn just_below_the_limit_is_neither_a_pass_nor_a_fail() {
         return;
     }
     assert_eq!(verdict["outcome"], "INCONCLUSIVE", "{verdict:#}");
-    assert!(codes.iter().any(|code| code == "near-limit" || code == "contaminated"), "{codes:?}");
+    assert!(codes.contains(&"near-limit".to_string()) || busy(&codes), "{codes:?}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(crate) struct Start {
     /// The gate's own phase.
     gate: Duration,
     /// What the gate said.
-    state: String,
+    pub(crate) state: String,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<bool, Failure> {
