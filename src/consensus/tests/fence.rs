@@ -40,6 +40,7 @@ fn it_does_not_follow_a_call_to_stand() {
     let mut group = Group::new(3, 0, None);
     group.elect(1);
     group.core(3).set_fenced(true);
+    group.sent.clear();
     group.give(1, [Input::TransferLeader { to: 3 }]);
     group.deliver();
     for _ in 0..30 {
