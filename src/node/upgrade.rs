@@ -101,7 +101,10 @@ impl Handle {
         let request =
             InternalRaftRequest { feature_level_set: Some(set), ..InternalRaftRequest::default() };
         self.propose_at(request, level).await?;
-        tracing::info!(level, "the cluster's feature level is set: versions below it cannot go on");
+        tracing::info!(
+            feature_level = level,
+            "the cluster's feature level is set: versions below it cannot go on"
+        );
         Ok(level)
     }
 }

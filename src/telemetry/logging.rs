@@ -146,6 +146,9 @@ impl<S: Subscriber> Layer<S> for Lines {
     }
 }
 
+/// Members of every line; a field of such a name must not take its place.
+const RESERVED: [&str; 4] = ["level", "ts", "caller", "msg"];
+
 /// Fields of one event: the message apart, the others as JSON members.
 #[derive(Default)]
 struct Fields {
@@ -155,7 +158,11 @@ struct Fields {
 
 impl Fields {
     fn put(&mut self, field: &Field, value: &str) {
-        let _ = write!(self.json, ",{}:{value}", quote(field.name()));
+        let name = match RESERVED.contains(&field.name()) {
+            true => format!("field.{}", field.name()),
+            false => field.name().to_string(),
+        };
+        let _ = write!(self.json, ",{}:{value}", quote(&name));
     }
 }
 
@@ -251,6 +258,8 @@ mod tests {
                 n = -3,
                 big = u64::MAX,
                 yes = true,
+                level = 7,
+                msg = "mine",
                 "quoted \"x\""
             );
             tracing::warn!(nan = f64::NAN, error = ?std::io::Error::other("no"), "second");
@@ -261,6 +270,7 @@ mod tests {
         assert_eq!(first["msg"], "quoted \"x\"");
         assert_eq!(first["text"], "a\"b\n\u{1}");
         assert_eq!(first["n"], -3);
+        assert_eq!((&first["field.level"], &first["field.msg"]), (&7.into(), &"mine".into()));
         assert_eq!(first["big"], u64::MAX);
         let ts = first["ts"].as_str().expect("text");
         assert_eq!(ts.len(), "2026-11-30T15:04:05.000000Z".len(), "{ts}");
