@@ -80,7 +80,7 @@ fn every_seed_keeps_every_rule() {
     if number("SEED").is_some() {
         return;
     }
-    // A run that tests nothing must not pass.
+    // A run that tests nothing must not pass. (Disks of all members at once hang in a run of their own.)
     for (what, count) in [
         ("elections", total.elections),
         ("changes of members", total.changes),
@@ -95,7 +95,6 @@ fn every_seed_keeps_every_rule() {
         ("watch events", total.events_seen),
         ("watches cancelled by compaction", total.compacted_watches),
         ("leaders that gave way to a better disk", total.hand_overs),
-        ("leaders that stayed because all disks were slow", total.all_slow),
         ("expired leases", total.expired),
         ("lease promises", total.lease_promises),
         ("compared states", total.states_compared),
