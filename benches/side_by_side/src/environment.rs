@@ -1,22 +1,19 @@
 //! The machine: what a reader must know to judge the figures.
 
 use crate::closed_loop::{histogram, quantile_us};
-use crate::error::{During, Error, Result};
+use crate::error::{During, Result};
 use crate::server::{Programs, version};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Load average per CPU above which a run is not worth believing.
 const LOAD_PER_CPU: f64 = 0.25;
 /// Writes of the disk probe, and their size in bytes.
 const PROBES: u64 = 300;
 const PROBE_BYTES: usize = 4_096;
-/// Wake-ups measured, and the pause before each.
-const WAKE_UPS: usize = 1_000;
-const WAKE_UP_PAUSE: Duration = Duration::from_micros(200);
 
 /// p50 and p99 of fdatasync after an overwrite of 4 KiB, in microseconds.
 #[derive(Debug, Clone, Copy)]
@@ -46,29 +43,6 @@ impl Disk {
         let _ = std::fs::remove_file(&path);
         found.during(|| format!("probe of {}", path.display()))
     }
-}
-
-/// What waking a sleeping thread costs here: from the waker's call to the moment the other runs,
-/// median in microseconds. A put of a lone client has two more such hops than a do-nothing call: to
-/// the thread that syncs, and back.
-pub(crate) fn wake_up_us() -> Result<f64> {
-    let (to_sleeper, rings) = std::sync::mpsc::channel::<Instant>();
-    let sleeper = std::thread::spawn(move || {
-        let mut latency = histogram();
-        while let Ok(rung) = rings.recv() {
-            latency.saturating_record(rung.elapsed().as_nanos() as u64);
-        }
-        latency
-    });
-    for _ in 0..WAKE_UPS {
-        // As long as a sync takes: the other thread sleeps, and its core with it.
-        std::thread::sleep(WAKE_UP_PAUSE);
-        // The sleeper ends when this thread drops its side, not before.
-        let _ = to_sleeper.send(Instant::now());
-    }
-    drop(to_sleeper);
-    let latency = sleeper.join().map_err(|_| Error::Answer("the sleeper panicked".into()))?;
-    Ok(quantile_us(&latency, 0.5))
 }
 
 /// What does not change during a run.

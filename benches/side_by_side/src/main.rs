@@ -22,7 +22,7 @@ mod workloads;
 
 use clap::{Parser, ValueEnum};
 use cluster::figures::CLUSTER;
-use environment::{Disk, Environment, wake_up_us};
+use environment::{Disk, Environment};
 use error::{During, Error, Result};
 use report::{Report, SINGLE};
 use serde_json::json;
@@ -272,9 +272,6 @@ impl Suite<'_> {
         }
         for round in 0..rounds {
             eprintln!("round {} of {rounds}", round + 1);
-            if puts {
-                self.report.add("wake_up", Kind::Nothing, wake_up_us()?);
-            }
             let nothing =
                 if puts { self.with(Kind::Nothing, |bench| bench.measure_nothing())? } else { 0.0 };
             for kind in options.servers(round) {

@@ -39,7 +39,6 @@ pub(crate) const SINGLE: &[Figure] = &[
     ("put_1_fsync_p99", "  the node's fdatasync p99", "us", Any),
     ("put_1_fsync_mean", "  the node's fdatasync mean", "us", Any),
     ("put_1_overhead", "  p50 - fdatasync p50 - do-nothing p50", "us", AtMost(40.0)),
-    ("wake_up", "  waking a sleeping thread here, p50", "us", Any),
     ("put_1_cpu", "  server CPU per put", "us", Any),
     ("put_1_client", "  client CPU per put", "us", Any),
     ("put_64_rate", "puts, 64 in flight", "/s", RatioAtLeast(1.4)),
