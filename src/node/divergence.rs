@@ -56,8 +56,6 @@ struct Tenure {
     looked_ns: u64,
     /// What was said of each member the last time, for the log.
     verdicts: BTreeMap<MemberId, Verdict>,
-    /// Members of a version that does not know the question.
-    older: BTreeSet<MemberId>,
 }
 
 impl DivergenceThread {
@@ -79,7 +77,6 @@ impl DivergenceThread {
                 checker: Checker::new(own, self.mode),
                 looked_ns: 0,
                 verdicts: BTreeMap::new(),
-                older: BTreeSet::new(),
             });
             let now = clock::now_ns();
             if current.looked_ns == 0 || now >= current.looked_ns + EVERY_NS {
@@ -101,7 +98,7 @@ impl DivergenceThread {
             return;
         }
         let known = self.known();
-        let said = self.points(&seats, tenure);
+        let said = self.points(&seats);
         let now_ms = clock::now_ns() / NS_PER_MS;
         let Looked { verdicts, suspicious, next } =
             tenure.checker.look(now_ms, &seats, &said, &known);
@@ -121,7 +118,7 @@ impl DivergenceThread {
             match next {
                 Next::Rest => return,
                 Next::Act(actions) => {
-                    actions.iter().for_each(|action| self.act(action, tenure));
+                    actions.iter().for_each(|action| self.act(action));
                     return;
                 }
                 Next::Confirm => {
@@ -183,18 +180,14 @@ impl DivergenceThread {
         answers
     }
 
-    fn points(&self, seats: &[Seat], tenure: &mut Tenure) -> BTreeMap<MemberId, Points> {
+    fn points(&self, seats: &[Seat]) -> BTreeMap<MemberId, Points> {
         let what = What::HashPoints(pb::HashPointsRequest {});
         let answers = self.ask(seats, &what, ANSWER, |response| response.hash_points.map(points));
         let mut said = BTreeMap::new();
         for (id, answer) in answers {
-            match answer {
-                Ok(points) => {
-                    tenure.older.remove(&id);
-                    said.insert(id, points);
-                }
-                Err(CallError::Unknown) => drop(tenure.older.insert(id)),
-                Err(CallError::NotConnected | CallError::Lost(_)) => {}
+            // A member that is away, or of a version that does not know the question, says nothing.
+            if let Ok(points) = answer {
+                said.insert(id, points);
             }
         }
         said.insert(self.handle.identity().member_id, points(hash_points(self.handle.reader())));
@@ -255,18 +248,9 @@ impl DivergenceThread {
         next
     }
 
-    fn act(&self, action: &Action, tenure: &Tenure) {
+    fn act(&self, action: &Action) {
         self.numbers().actions.fetch_add(1, Relaxed);
         match action {
-            Action::Fence(id) if !tenure.older.is_empty() => {
-                let older: Vec<MemberId> = tenure.older.iter().copied().collect();
-                tracing::error!(
-                    member = format!("{id:x}"),
-                    older = %ids(&older),
-                    "a member differs from the majority and is not fenced while members of an older \
-                     version would not understand it; upgrade those, or remove the member yourself"
-                );
-            }
             Action::Fence(id) if self.handle.reader().feature_level() < level::FENCES => {
                 tracing::error!(
                     member = format!("{id:x}"),

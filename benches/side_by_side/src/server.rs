@@ -200,16 +200,7 @@ impl Server {
     /// Waits until the server has done what it does once after a start, such as preparing segments
     /// of its log; returns how many bytes that took.
     pub(crate) fn settle(&self) -> Result<u64> {
-        let (start, first) = (Instant::now(), self.written_bytes()?);
-        let mut before = first;
-        loop {
-            std::thread::sleep(QUIET_TIME);
-            let now = self.written_bytes()?;
-            if now - before < QUIET_BYTES || start.elapsed() > QUIET_LIMIT {
-                return Ok(now - first);
-            }
-            before = now;
-        }
+        settle(|| self.written_bytes())
     }
 
     /// Bytes given to the disk so far.
@@ -268,6 +259,20 @@ impl Server {
         let lines: Vec<&str> = text.lines().collect();
         let end = lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n");
         Error::Server { what: what.into(), log, end }
+    }
+}
+
+/// Waits until `written_bytes` hardly grows any more; returns by how much it grew.
+pub(crate) fn settle(written_bytes: impl Fn() -> Result<u64>) -> Result<u64> {
+    let (start, first) = (Instant::now(), written_bytes()?);
+    let mut before = first;
+    loop {
+        std::thread::sleep(QUIET_TIME);
+        let now = written_bytes()?;
+        if now - before < QUIET_BYTES || start.elapsed() > QUIET_LIMIT {
+            return Ok(now - first);
+        }
+        before = now;
     }
 }
 

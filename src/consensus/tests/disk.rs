@@ -264,23 +264,31 @@ fn who_lacks_committed_entries_is_not_chosen() {
     assert_eq!(disks.handed_over().map(|(_, to, _)| to), Some(2), "as soon as it has them");
 }
 
+/// The disk of leader 1 hangs until another one leads, then works, and 1 leads again. The pauses that
+/// were set, in milliseconds.
+fn hand_over_and_return(disks: &mut Disks) -> Vec<u64> {
+    disks.hang(&[1]);
+    while disks.leader() == Some(1) {
+        disks.ticks(1);
+    }
+    disks.work(&[1]);
+    disks.ticks(130);
+    let pause = |event: &DiskEvent| match event {
+        DiskEvent::HandedOver { back_off_ms } => Some(*back_off_ms),
+        _ => None,
+    };
+    let pauses = disks.events().iter().filter_map(pause).collect();
+    disks.group.seen.clear();
+    disks.group.elect(1);
+    pauses
+}
+
 #[test]
 fn a_pause_doubles_before_it_happens_again() {
     let mut disks = Disks::new(3);
     let mut pauses = Vec::new();
     for _ in 0..3 {
-        disks.hang(&[1]);
-        while disks.leader() == Some(1) {
-            disks.ticks(1);
-        }
-        disks.work(&[1]);
-        disks.ticks(130);
-        pauses.extend(disks.events().iter().filter_map(|event| match event {
-            DiskEvent::HandedOver { back_off_ms } => Some(*back_off_ms),
-            _ => None,
-        }));
-        disks.group.seen.clear();
-        disks.group.elect(1);
+        pauses.extend(hand_over_and_return(&mut disks));
         disks.ticks(5);
     }
     assert_eq!(pauses, [10_000, 20_000, 40_000]);
@@ -297,18 +305,7 @@ fn a_pause_is_forgotten_after_five_quiet_minutes() {
     let mut disks = Disks::new(3);
     let mut pauses = Vec::new();
     for _ in 0..2 {
-        disks.hang(&[1]);
-        while disks.leader() == Some(1) {
-            disks.ticks(1);
-        }
-        disks.work(&[1]);
-        disks.ticks(130);
-        pauses.extend(disks.events().iter().filter_map(|event| match event {
-            DiskEvent::HandedOver { back_off_ms } => Some(*back_off_ms),
-            _ => None,
-        }));
-        disks.group.seen.clear();
-        disks.group.elect(1);
+        pauses.extend(hand_over_and_return(&mut disks));
         disks.group.now += 320_000;
         disks.ticks(5);
     }

@@ -5,7 +5,7 @@ use crate::connection::{Method, call};
 use crate::cpu::Cpu;
 use crate::error::{Error, Result};
 use crate::messages::{self, Status};
-use crate::server::{Kind, Programs, Server, free_ports};
+use crate::server::{Kind, Programs, Server, free_ports, settle};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,11 +20,6 @@ const STATUS_LIMIT: Duration = Duration::from_secs(2);
 const AGREE_LIMIT: Duration = Duration::from_secs(60);
 /// How often members are asked.
 const POLL: Duration = Duration::from_millis(20);
-/// A cluster is quiet when its members together write less than this in bytes during such a time.
-const QUIET_BYTES: u64 = 1 << 20;
-const QUIET_TIME: Duration = Duration::from_secs(2);
-const QUIET_LIMIT: Duration = Duration::from_secs(30);
-
 /// Running members; dropping it ends them and removes their files.
 pub(crate) struct Cluster {
     pub(crate) kind: Kind,
@@ -123,16 +118,7 @@ impl Cluster {
     /// Waits until all members have done what they do once after a start; returns how many bytes
     /// they wrote meanwhile.
     pub(crate) fn settle(&self) -> Result<u64> {
-        let (start, first) = (Instant::now(), self.written_bytes()?);
-        let mut before = first;
-        loop {
-            std::thread::sleep(QUIET_TIME);
-            let now = self.written_bytes()?;
-            if now - before < QUIET_BYTES || start.elapsed() > QUIET_LIMIT {
-                return Ok(now - first);
-            }
-            before = now;
-        }
+        settle(|| self.written_bytes())
     }
 
     fn written_bytes(&self) -> Result<u64> {
