@@ -309,6 +309,7 @@ fn check_perf_passes_with_a_small_load() {
     let output = side.ctl.run(&["check", "perf", "--load=s"]);
     let said = |words: &str| output.stdout.contains(words);
     assert!(said("PASS: Throughput is"), "{}\n{}", output.stdout, output.stderr);
-    // Latency depends on what else the machine does: that it is reported is what is checked.
-    assert!(said("Slowest request took") && said("Stddev is"), "{}", output.stdout);
+    // Latency depends on what else the machine does: that it is reported is what is checked, in
+    // the words for a good one ("took 0.02s", "Stddev is") and for a bad one ("too long", "too high").
+    assert!(said("Slowest request took ") && said("Stddev "), "{}", output.stdout);
 }
