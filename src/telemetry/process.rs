@@ -143,7 +143,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the test is the owner of its thread")]
     fn a_thread_that_works_and_waits_is_seen_with_both() {
         let (go, turns) = std::sync::mpsc::channel();
         let (done, answers) = std::sync::mpsc::channel();
