@@ -185,6 +185,9 @@ impl Link {
                     "no connection to a peer: {text}"
                 );
                 said = Some((text, now));
+            } else {
+                let peer = format!("{:x}", self.address.id);
+                tracing::debug!(peer, url, "still no connection to a peer: {text}");
             }
             sleep(if refused { PAUSE_REFUSED } else { pause }).await;
             pause = (pause * 2).min(PAUSE_MAX);
