@@ -60,7 +60,7 @@ impl Node {
             }
             staging.rows(rows).unwrap();
         }
-        let read = staging.seal(export.small().unwrap(), Bytes::new(), running).unwrap();
+        let (staging, read) = staging.seal(export.small().unwrap(), Bytes::new(), running).unwrap();
         assert_eq!(Some(read), said, "what was written is what the sender holds");
         staging.finish().unwrap();
         let fresh = Node::new();
