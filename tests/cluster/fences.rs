@@ -2,10 +2,13 @@
 
 use crate::basics::{get, put};
 use crate::common::cluster::SOON;
-use crate::common::{Clients, Cluster};
+use crate::common::{Clients, Cluster, http_get};
 use crate::divergence::{FENCED, alarms, metric, rotten_follower, until};
 use assay::proto::etcdserverpb::{AlarmMember, AlarmRequest, MoveLeaderRequest};
 use std::time::{Duration, Instant};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 /// Several election timeouts, within which somebody who stands for election has done so.
 const ELECTIONS: Duration = Duration::from_secs(5);
@@ -22,6 +25,15 @@ async fn fenced(cluster: &mut Cluster) -> (usize, usize, usize, u64) {
     (leader, odd, 3 - leader - odd, id)
 }
 
+/// What the gRPC health service of a member says.
+async fn health(cluster: &Cluster, at: usize) -> ServingStatus {
+    let endpoint = tonic::transport::Endpoint::from_shared(cluster.nodes[at].client_url());
+    let channel = endpoint.expect("a URL").connect().await.expect("connect");
+    let mut client = HealthClient::new(channel);
+    let answer = client.check(HealthCheckRequest::default()).await.expect("an answer");
+    answer.into_inner().status()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_elects_nobody_and_is_not_elected_after_a_kill_as_well() {
     let mut cluster = Cluster::start(3);
@@ -33,6 +45,14 @@ async fn it_elects_nobody_and_is_not_elected_after_a_kill_as_well() {
     cluster.nodes[odd].wait_log(SOON, twice);
     assert_eq!(metric(&cluster, odd, "assay_divergence_fenced"), 1.0);
 
+    // Nothing is left to be applied again at the next start.
+    until("the store has it all", async || {
+        let vars = http_get(&cluster.nodes[odd].client_url(), "/debug/vars").expect("vars").1;
+        let vars: serde_json::Value = serde_json::from_str(&vars).expect("JSON");
+        let raft = &vars["raft.status"];
+        raft["applied"].is_u64() && raft["applied"] == raft["durable"]
+    })
+    .await;
     // It starts while nobody leads, so that nothing but its own store tells it.
     cluster.nodes[leader].kill();
     cluster.nodes[odd].kill();
@@ -96,7 +116,9 @@ async fn leadership_is_not_handed_to_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_is_disarmed_serves_until_it_is_found_again() {
     let mut cluster = Cluster::start(3);
-    let (leader, odd, _, id) = fenced(&mut cluster).await;
+    let (leader, odd, other, id) = fenced(&mut cluster).await;
+    assert_eq!(health(&cluster, odd).await, ServingStatus::NotServing);
+    assert_eq!(health(&cluster, other).await, ServingStatus::Serving);
     let mut clients = cluster.clients(leader).await;
     let disarm = AlarmRequest { action: DISARM, member_id: id, alarm: CORRUPT };
     let done = clients.maintenance.alarm(disarm).await.expect("disarmed").into_inner();
