@@ -32,7 +32,8 @@ fn a_member_is_checked_and_checks_who_finalizes() {
     let node = files.launch_mutual().start();
     let url = node.client_url();
     let own = [("cert", &*cert), ("key", &*key)];
-    let cases: [(&[(&str, &Path)], i32, &str); 6] = [
+    type Flags<'a> = &'a [(&'a str, &'a Path)];
+    let cases: [(Flags<'_>, i32, &str); 6] = [
         (&[("cacert", &ca), own[0], own[1]], DONE, "nothing to finalize"),
         (&[own[0], own[1]], USAGE, "needs --cacert"),
         (&[("cacert", &ca)], NOT_ALLOWED, "--cert, --key"),

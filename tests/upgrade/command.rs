@@ -85,14 +85,9 @@ async fn an_upgrade_is_followed_and_finalized_through_any_member() {
     let follower = (cluster.leader().await + 1) % 3;
     let ended = until(&["finalize"], &urls[follower], DONE, "feature level 2");
     assert!(ended.stdout.contains("there is no way back"), "{ended:?}");
-    for at in 0..3 {
-        until(
-            &["finalize"],
-            &urls[at],
-            DONE,
-            "nothing to finalize: the cluster uses feature level 2",
-        );
-        until(&["status"], &urls[at], DONE, "feature level of the cluster: 2\n");
+    for url in &urls {
+        until(&["finalize"], url, DONE, "nothing to finalize: the cluster uses feature level 2");
+        until(&["status"], url, DONE, "feature level of the cluster: 2\n");
     }
 }
 

@@ -21,7 +21,7 @@ fn sealed(rots: bool) -> Content {
         Action::Proceed
     });
     let options = Options { cache_bytes: 8 << 20, clean: true, room: None };
-    let storage: Arc<dyn Disk> = Arc::new(disk.clone());
+    let storage: Arc<dyn Disk> = Arc::new(disk);
     let mut staging = Staging::create(storage, Path::new(PATH), (10, 2), 2, &options).unwrap();
     staging.rows(vec![(rev(2, 0), false, Bytes::from_static(VALUE.as_bytes()))]).unwrap();
     let (staging, read) = staging.seal(Vec::new(), Bytes::new(), None).unwrap();
