@@ -30,6 +30,8 @@ mod signals;
 mod text;
 #[path = "main/tls.rs"]
 mod tls;
+#[path = "main/upgrade.rs"]
+mod upgrade;
 
 use assay::config::{Config, ConfigError, Parsed, parse};
 use assay::telemetry::logging;
@@ -52,7 +54,12 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os();
     let program = words.next().unwrap_or_default();
     let program = Path::new(&program).file_name().and_then(|name| name.to_str()).unwrap_or("assay");
-    let words: Result<Vec<String>, ConfigError> = words.map(as_text).collect();
+    let words: Vec<OsString> = words.collect();
+    // A node takes no words but flags, so no start can mean this.
+    if words.first().is_some_and(|word| word == upgrade::NAME) {
+        return ExitCode::from(upgrade::run(&words));
+    }
+    let words: Result<Vec<String>, ConfigError> = words.into_iter().map(as_text).collect();
     let parsed = words.and_then(|words| Ok((parse(&words, &mut variables()?.into_iter())?, words)));
     let (parsed, words) = match parsed {
         Ok(parsed) => parsed,

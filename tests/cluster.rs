@@ -11,6 +11,8 @@ mod divergence;
 mod errors;
 #[path = "cluster/faults.rs"]
 mod faults;
+#[path = "cluster/fences.rs"]
+mod fences;
 #[path = "cluster/leases.rs"]
 mod leases;
 #[path = "cluster/members.rs"]

@@ -20,5 +20,7 @@ mod refused;
 mod rotation;
 #[path = "tls/serving.rs"]
 mod serving;
+#[path = "tls/upgrade.rs"]
+mod upgrade;
 #[path = "tls/versions.rs"]
 mod versions;

@@ -7,6 +7,10 @@
 
 mod common;
 
+#[path = "upgrade/command.rs"]
+mod command;
+#[path = "upgrade/fences.rs"]
+mod fences;
 #[path = "chaos/history.rs"]
 #[allow(dead_code, reason = "the tests of faults use all of it")]
 mod history;

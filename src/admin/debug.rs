@@ -11,13 +11,24 @@ use std::pin::Pin;
 pub trait DebugSource: Send + Sync + 'static {
     /// Name and JSON value, for example `raft.status` and an object.
     fn vars(&self) -> Vec<(String, serde_json::Value)>;
+    /// Levels of commands of the cluster and of its members; `None` before the node is started.
+    fn upgrade(&self) -> Option<serde_json::Value>;
     /// Raises the level of commands that the cluster uses to what all members know; what happened,
     /// or why not.
     fn finalize_upgrade(&self) -> TextFuture;
 }
 
 /// A text for people, once something has happened; `Err` if it has not.
-pub type TextFuture = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+pub type TextFuture = Pin<Box<dyn Future<Output = Result<String, NotDone>> + Send>>;
+
+/// Why something was not done, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotDone {
+    /// It cannot be done as things are (409).
+    Conflict(String),
+    /// Nobody can tell now: no leader, no quorum, no answer in time (503).
+    Unavailable(String),
+}
 
 /// Changes of state are POST, from people with access to the machine, and never from a browser: a
 /// page elsewhere could make one send this, and browsers say where a POST comes from.
@@ -36,7 +47,26 @@ pub(super) async fn finalize(
     }
     match admin.debug.finalize_upgrade().await {
         Ok(text) => reply::text(StatusCode::OK, text + "\n"),
-        Err(why) => reply::error(StatusCode::CONFLICT, why),
+        Err(NotDone::Conflict(why)) => reply::error(StatusCode::CONFLICT, why),
+        Err(NotDone::Unavailable(why)) => reply::error(StatusCode::SERVICE_UNAVAILABLE, why),
+    }
+}
+
+/// Who knows which level of commands, for `assay upgrade status`.
+pub(super) async fn upgrade(
+    State(admin): State<Admin>,
+    method: Method,
+    extensions: Extensions,
+) -> Response<Body> {
+    if let Some(refused) = only_trusted_get(&admin, &method, &extensions) {
+        return refused;
+    }
+    match admin.debug.upgrade() {
+        Some(value) => reply::with_type(StatusCode::OK, JSON, format!("{value}\n")),
+        None => {
+            let text = "this member is starting; try again".to_owned();
+            reply::error(StatusCode::SERVICE_UNAVAILABLE, text)
+        }
     }
 }
 
@@ -45,12 +75,8 @@ pub(super) async fn vars(
     method: Method,
     extensions: Extensions,
 ) -> Response<Body> {
-    if let Some(refused) = reply::only_get(&method) {
+    if let Some(refused) = only_trusted_get(&admin, &method, &extensions) {
         return refused;
-    }
-    if !(admin.trusted)(&extensions) {
-        let text = "debug pages are served to clients of this machine only".to_owned();
-        return reply::error(StatusCode::FORBIDDEN, text);
     }
     let lines: Vec<String> = admin
         .debug
@@ -59,6 +85,20 @@ pub(super) async fn vars(
         .map(|(name, value)| format!("{}: {value}", serde_json::Value::String(name)))
         .collect();
     let body = format!("{{\n{}\n}}\n", lines.join(",\n"));
-    let json = HeaderValue::from_static("application/json; charset=utf-8");
-    reply::with_type(StatusCode::OK, json, body)
+    reply::with_type(StatusCode::OK, JSON, body)
+}
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
+
+fn only_trusted_get(
+    admin: &Admin,
+    method: &Method,
+    extensions: &Extensions,
+) -> Option<Response<Body>> {
+    reply::only_get(method).or_else(|| {
+        (!(admin.trusted)(extensions)).then(|| {
+            let text = "debug pages are served to clients of this machine only".to_owned();
+            reply::error(StatusCode::FORBIDDEN, text)
+        })
+    })
 }

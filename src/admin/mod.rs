@@ -13,7 +13,7 @@ mod reply;
 mod tests;
 
 pub use access::Access;
-pub use debug::{DebugSource, TextFuture};
+pub use debug::{DebugSource, NotDone, TextFuture};
 pub use health::{AlarmKind, HealthSource, Phase, ReadFuture, Versions};
 pub use metrics::MetricsSource;
 
@@ -45,6 +45,7 @@ impl Admin {
             .route("/metrics", any(metrics::serve).with_state(Arc::clone(&self.metrics)))
             .route("/version", any(health::version).with_state(Arc::clone(&self.health)))
             .route("/debug/vars", any(debug::vars).with_state(self.clone()))
+            .route("/debug/upgrade", any(debug::upgrade).with_state(self.clone()))
             .route("/debug/upgrade/finalize", any(debug::finalize).with_state(self.clone()))
             .merge(more)
             .fallback(reply::not_found);

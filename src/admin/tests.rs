@@ -73,12 +73,17 @@ impl DebugSource for Fake {
         ]
     }
 
+    fn upgrade(&self) -> Option<serde_json::Value> {
+        (self.0.lock().phase == Phase::Ready).then(|| serde_json::json!({ "cluster": 1 }))
+    }
+
     fn finalize_upgrade(&self) -> TextFuture {
-        let leads = self.0.lock().leader;
+        let State { leader, ref linear, .. } = *self.0.lock();
+        let linear = linear.clone();
         Box::pin(async move {
-            match leads {
-                true => Ok("level 2".to_owned()),
-                false => Err("not the leader".to_owned()),
+            match leader {
+                true => linear.map(|()| "level 2".to_owned()).map_err(NotDone::Unavailable),
+                false => Err(NotDone::Conflict("not the leader".to_owned())),
             }
         })
     }
@@ -336,11 +341,25 @@ async fn metrics_come_as_text_or_protobuf_and_compressed() {
 }
 
 #[tokio::test]
-async fn debug_vars_are_for_trusted_clients() {
+async fn debug_pages_are_for_trusted_clients_that_read() {
     let fake = fake();
-    let got = get(&fake, "/debug/vars").await;
-    let text = "debug pages are served to clients of this machine only\n";
-    assert_error(&got, StatusCode::FORBIDDEN, text);
+    for path in ["/debug/vars", "/debug/upgrade"] {
+        let got = get(&fake, path).await;
+        let text = "debug pages are served to clients of this machine only\n";
+        assert_error(&got, StatusCode::FORBIDDEN, text);
+        let post = Request::post(path).extension(Trusted);
+        let got = send(admin(&fake).client_routes(Router::new()), post).await;
+        assert_eq!((got.status, got.header("allow")), (405, Some("GET")));
+    }
+    let upgrade = || {
+        let request = Request::get("/debug/upgrade").extension(Trusted);
+        send(admin(&fake).client_routes(Router::new()), request)
+    };
+    let got = upgrade().await;
+    assert_eq!((got.status, got.text()), (200, "{\"cluster\":1}\n"));
+    assert_eq!(got.header("content-type"), Some("application/json; charset=utf-8"));
+    fake.0.lock().phase = Phase::Starting(String::new());
+    assert_eq!(upgrade().await.status, 503);
     let request = Request::get("/debug/vars").extension(Trusted);
     let got = send(admin(&fake).client_routes(Router::new()), request).await;
     let body = "{\n\"cmdline\": [\"assay\"],\n\"file_descriptor_limit\": 1024\n}\n";
@@ -406,6 +425,9 @@ async fn an_upgrade_is_finalized_by_people_on_this_machine_only() {
     assert_eq!(ask(trusted().header("origin", "http://here")).await.status, 403, "a browser");
     let got = ask(Request::get(PATH).extension(Trusted)).await;
     assert_eq!((got.status, got.header("allow")), (405, Some("POST")));
+    fake.0.lock().linear = Err("no quorum".to_owned());
+    let got = ask(trusted()).await;
+    assert_eq!((got.status, got.text()), (503, "no quorum\n"));
     fake.0.lock().leader = false;
     let got = ask(trusted()).await;
     assert_eq!((got.status, got.text()), (409, "not the leader\n"));

@@ -10,6 +10,7 @@ use super::config::{
     JOINT_ELECTION_TIMEOUTS_MAX,
 };
 use super::disk::Disks;
+use super::fence::Fences;
 use super::held::Held;
 use super::log::{self, Log, StartRules};
 use super::reads::Reads;
@@ -63,8 +64,8 @@ pub struct Core {
     pub(super) role: RoleChange,
     /// Set by the shell while the write-ahead log has no credit left.
     pub(super) backpressure: bool,
-    /// Set by the shell while this member is fenced, see `fence.rs`.
-    pub(super) fenced: bool,
+    /// See `fence.rs`.
+    pub(super) fences: Fences,
     /// An election is to be held as soon as it is safe.
     campaign: bool,
     pub(super) ticks: u64,
@@ -126,7 +127,7 @@ impl Core {
             incoming: Incoming::default(),
             role,
             backpressure: false,
-            fenced: false,
+            fences: Fences::default(),
             campaign: false,
             ticks: 0,
             heard: BTreeMap::new(),
@@ -302,6 +303,7 @@ impl Core {
             self.raft.tick();
             self.fix_election_timeout();
         }
+        self.forget_silent_leader();
         self.hand_over_if_fenced();
         let matched: BTreeMap<NodeId, u64> =
             self.raft.raft.prs().iter().map(|(id, p)| (*id, p.matched)).collect();

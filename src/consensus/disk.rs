@@ -306,7 +306,9 @@ impl Core {
             conf.voters.iter().chain(&conf.voters_outgoing).copied().collect();
         voters.sort_unstable();
         voters.dedup();
-        for id in voters.into_iter().filter(|id| *id != self.config.id) {
+        // A fenced one neither stands nor votes.
+        let others = voters.into_iter().filter(|id| *id != self.config.id && !self.is_fenced(*id));
+        for id in others {
             let known = self.disks.others.get(&id);
             let facts = known.filter(|(_, at)| self.ticks - at <= fresh).map(|(facts, _)| *facts);
             let Some(facts) = facts.or(blind.then(DiskFacts::default)) else {
@@ -347,7 +349,7 @@ impl Core {
 }
 
 /// Whether these members can elect and commit, in every configuration that holds.
-fn is_quorum(conf: &ConfState, members: &[NodeId]) -> bool {
+pub(super) fn is_quorum(conf: &ConfState, members: &[NodeId]) -> bool {
     let enough = |voters: &[NodeId]| {
         let present = voters.iter().filter(|id| members.contains(id)).count();
         voters.is_empty() || present > voters.len() / 2

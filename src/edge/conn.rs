@@ -376,3 +376,29 @@ async fn sniff<S: AsyncRead + Unpin>(socket: &mut S) -> std::io::Result<Option<(
         return Ok(Some((protocol, Bytes::copy_from_slice(seen))));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trusted_are_this_machine_and_those_who_proved_who_they_are() {
+        let trusted = |remote: Remote, verified| {
+            let mut info = ConnInfo::new(remote, Port::Client);
+            (info.tls, info.verified) = (true, verified);
+            let mut extensions = http::Extensions::new();
+            extensions.insert(Arc::new(info));
+            is_trusted(&extensions)
+        };
+        let tcp = |address: &str| Remote::Tcp(address.parse().unwrap());
+        for here in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert!(trusted(tcp(here), false), "{here}");
+        }
+        assert!(trusted(Remote::Unix, false));
+        for elsewhere in ["10.0.0.1:1", "0.0.0.0:1", "[2001:db8::1]:1", "[::ffff:10.0.0.1]:1"] {
+            assert!(!trusted(tcp(elsewhere), false), "{elsewhere}: encrypted is not proven");
+            assert!(trusted(tcp(elsewhere), true), "{elsewhere}");
+        }
+        assert!(!is_trusted(&http::Extensions::new()), "nobody knows where it comes from");
+    }
+}

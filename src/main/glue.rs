@@ -1,6 +1,9 @@
 //! Joins the parts that do not know each other: configuration to edge and log, node to health.
 
-use assay::admin::{AlarmKind, DebugSource, HealthSource, Phase, ReadFuture, TextFuture, Versions};
+use super::upgrade::View;
+use assay::admin::{
+    AlarmKind, DebugSource, HealthSource, NotDone, Phase, ReadFuture, TextFuture, Versions,
+};
 use assay::config::{API_VERSION, Config, Level, Log, LogOutput, STORAGE_VERSION, UrlList};
 use assay::edge::{self, Port, Spec};
 use assay::node::{self, Handle, Progress};
@@ -171,11 +174,20 @@ impl DebugSource for Vars {
         vars
     }
 
+    fn upgrade(&self) -> Option<serde_json::Value> {
+        let node = self.health.node.get()?;
+        serde_json::to_value(View::of(node)).ok()
+    }
+
     fn finalize_upgrade(&self) -> TextFuture {
         let node = self.health.node.get().cloned();
         Box::pin(async move {
-            let node = node.ok_or_else(|| "this member is starting; try again".to_string())?;
-            let level = node.finalize_upgrade().await.map_err(|error| error.to_string())?;
+            let starting = || NotDone::Unavailable("this member is starting; try again".into());
+            let level = node.ok_or_else(starting)?.finalize_upgrade().await;
+            let level = level.map_err(|error| match error.is_unavailable() {
+                true => NotDone::Unavailable(error.to_string()),
+                false => NotDone::Conflict(error.to_string()),
+            })?;
             Ok(format!("the cluster is at feature level {level}; there is no way back below it"))
         })
     }

@@ -37,7 +37,7 @@ pub(crate) fn version() -> String {
 pub(crate) fn help() -> String {
     let mut text = String::from(
         "Assay: a key-value node that speaks the etcd v3 API, measures everything and refuses bad \
-         disks.\n\nUsage: assay [flags]\n\nWithout flags a node starts on default.assay, for this \
+         disks.\n\nUsage: assay [flags]\n       assay upgrade status|finalize [flags]\n\nWithout flags a node starts on default.assay, for this \
          machine only.\nEvery flag is also read from a variable: --data-dir from ETCD_DATA_DIR.\n",
     );
     let mut group = "";

@@ -11,6 +11,7 @@
 //! runs out all the same and the leader changed meanwhile, it says that ("leader changed").
 
 use super::handle::{Handle, Refused};
+use crate::machine::Member;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Election timeouts before a new leader is known in which the old one may have been gone already.
@@ -77,16 +78,25 @@ impl Handle {
     }
 
     fn connected_since(&self, member: u64, began: u64) -> bool {
-        self.peers().connected_since(member).is_some_and(|since| since < began)
+        was_there(self.peers().connected_since(member), began)
     }
 
     fn quorum_connected_since(&self, began: u64) -> bool {
         let members = self.reader().members();
         let own = self.identity().member_id;
-        let voters = members.iter().filter(|member| !member.is_learner);
-        let there = voters.filter(|m| m.id == own || self.connected_since(m.id, began)).count();
-        there > members.voters() / 2
+        is_quorum(members.iter(), |id| id == own || self.connected_since(id, began))
     }
+}
+
+/// Whether a connection that has been up since then was up all the while.
+fn was_there(since: Option<u64>, began: u64) -> bool {
+    since.is_some_and(|since| since < began)
+}
+
+/// Whether more than half of the voters are there.
+fn is_quorum<'a>(members: impl Iterator<Item = &'a Member>, there: impl Fn(u64) -> bool) -> bool {
+    let voters: Vec<u64> = members.filter(|m| !m.is_learner).map(|member| member.id).collect();
+    voters.iter().filter(|id| there(**id)).count() > voters.len() / 2
 }
 
 #[cfg(test)]
@@ -119,5 +129,31 @@ mod tests {
         assert_eq!(Seen { connected: Some(false), ..SEEN }.read(), Refused::Timeout);
         assert_eq!(Seen { learned: Some(10_001), ..SEEN }.read(), Refused::LeaderChanged);
         assert_eq!(Seen { learned: None, ..SEEN }.read(), Refused::Timeout);
+    }
+
+    #[test]
+    fn a_connection_that_came_back_meanwhile_was_lost() {
+        assert!(was_there(Some(9_999), 10_000));
+        assert!(!was_there(Some(10_000), 10_000) && !was_there(Some(10_001), 10_000));
+        assert!(!was_there(None, 10_000));
+    }
+
+    #[test]
+    fn voters_alone_make_a_quorum() {
+        let quorum = |voters: u64, learners: u64, there: &[u64]| {
+            let member = |id| Member {
+                id,
+                peer_urls: Vec::new(),
+                is_learner: id > voters,
+                name: String::new(),
+                client_urls: Vec::new(),
+            };
+            let members: Vec<Member> = (1..=voters + learners).map(member).collect();
+            is_quorum(members.iter(), |id| there.contains(&id))
+        };
+        assert!(quorum(1, 0, &[1]) && quorum(3, 0, &[1, 3]) && quorum(4, 0, &[1, 2, 3]));
+        assert!(!quorum(3, 0, &[1]) && !quorum(4, 0, &[1, 2]) && !quorum(2, 0, &[1]));
+        // Learners neither help nor are missed.
+        assert!(!quorum(3, 2, &[1, 4, 5]) && quorum(3, 2, &[1, 2]));
     }
 }

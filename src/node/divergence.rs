@@ -256,7 +256,7 @@ impl DivergenceThread {
                     member = format!("{id:x}"),
                     "a member differs from the majority and is not fenced before the upgrade is \
                      finalized, because the version before would not understand it; finalize the \
-                     upgrade (POST /debug/upgrade/finalize), or remove the member yourself"
+                     upgrade (assay upgrade finalize), or remove the member yourself"
                 );
             }
             Action::Fence(id) => {

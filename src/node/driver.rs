@@ -394,7 +394,7 @@ impl Loop {
         let full = self.driver.credit.load(Relaxed) > WAL_CREDIT_BYTES
             || inner.metrics.store_pending_bytes.load(Relaxed) > STORE_PENDING_MAX_BYTES;
         self.driver.core.set_backpressure(full);
-        self.driver.core.set_fenced(inner.fence.is_up());
+        inner.fence.tell(&mut self.driver.core);
     }
 
     fn effect(&mut self, effect: Effect, turn_ns: u64, turn: &mut Turn<'_>) {

@@ -5,24 +5,54 @@
 
 use super::apply_thread::ApplyThread;
 use super::handle::Handle;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::consensus::Core;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use tokio::sync::watch;
 
-/// The fence as other threads see it.
+/// The fences as other threads see them.
 pub(super) struct Fence {
+    /// Whether this member is fenced.
     up: AtomicBool,
     changed: watch::Sender<bool>,
+    /// All fenced members.
+    all: Mutex<Arc<[u64]>>,
+    /// Whether the core does not know them yet.
+    news: AtomicBool,
 }
 
 impl Default for Fence {
     fn default() -> Self {
-        Fence { up: AtomicBool::new(false), changed: watch::channel(false).0 }
+        Fence {
+            up: AtomicBool::new(false),
+            changed: watch::channel(false).0,
+            all: Mutex::default(),
+            news: AtomicBool::new(false),
+        }
     }
 }
 
 impl Fence {
     pub(super) fn is_up(&self) -> bool {
         self.up.load(Relaxed)
+    }
+
+    /// True if they changed.
+    fn set_all(&self, fences: Arc<[u64]>) -> bool {
+        let mut all = self.all.lock();
+        let differ = *all != fences;
+        *all = fences;
+        drop(all);
+        self.news.fetch_or(differ, Release);
+        differ
+    }
+
+    /// Tells the core what it does not know yet. Called in every turn.
+    pub(super) fn tell(&self, core: &mut Core) {
+        if self.news.load(Relaxed) && self.news.swap(false, Acquire) {
+            core.set_fences(self.all.lock().iter().copied());
+        }
     }
 
     /// True if it changed.
@@ -53,13 +83,15 @@ impl ApplyThread {
         let metrics = &self.metrics.divergence;
         metrics.fenced.store(u64::from(up), Relaxed);
         metrics.fenced_members.store(fences.len() as u64, Relaxed);
+        if self.inner.fence.set_all(fences) {
+            // The core has to learn it, also when nothing else happens.
+            self.node.push(super::input::NodeInput::Fenced);
+        }
         if self.inner.fence.set(up) {
             match up {
                 true => tracing::error!("{}", text(own)),
                 false => tracing::warn!("this member is not fenced any more: somebody disarmed it"),
             }
-            // The core has to learn it, also when nothing else happens.
-            self.node.push(super::input::NodeInput::Fenced);
         }
     }
 }

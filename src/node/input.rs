@@ -87,7 +87,7 @@ pub(super) enum NodeInput {
     TransferLeader(u64),
     /// The quota is used up: raise NOSPACE.
     OverQuota,
-    /// This member was fenced, or is not fenced any more.
+    /// Members were fenced, or are not fenced any more.
     Fenced,
     /// No further requests; finish and leave the loop.
     Stop,

@@ -56,4 +56,4 @@ pub use progress::{PHASES, Progress};
 pub use ready::publish;
 pub use start::{Joined, Node, Parts, StartError, start};
 pub use threads::{LOG_THREAD, STORE_THREAD, Threads};
-pub use upgrade::{FeatureLevels, UpgradeError};
+pub use upgrade::{FeatureLevels, MemberLevel, Upgrade, UpgradeError};

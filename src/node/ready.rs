@@ -79,9 +79,8 @@ async fn begin_at_own_level(handle: Handle) {
     while start.elapsed() < FOUNDING && handle.phase() != Phase::Stopping {
         match handle.finalize_upgrade().await {
             Ok(_) | Err(UpgradeError::Nothing { .. }) => return,
-            Err(UpgradeError::NotLeader { leader, .. })
-                if leader != 0
-                    && handle.feature_levels().cluster == handle.feature_levels().own =>
+            Err(UpgradeError::NotLeader { .. })
+                if handle.feature_levels().cluster == handle.feature_levels().own =>
             {
                 return;
             }

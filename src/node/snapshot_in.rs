@@ -105,9 +105,9 @@ impl SnapshotInThread {
         while let Some(part) = parts.blocking_recv() {
             match arriving.take(part) {
                 Ok(Some(end)) => {
-                    let Arriving { mut staging, small, .. } = arriving;
+                    let Arriving { staging, small, .. } = arriving;
                     let conf_state = meta.conf_state.encode().into();
-                    let read = check(staging.seal(small, conf_state, end.running));
+                    let (staging, read) = check(staging.seal(small, conf_state, end.running));
                     if let Err(why) = compare(end.content, read) {
                         check(staging.discard());
                         return Err(why);
@@ -236,3 +236,6 @@ fn check<T>(result: Result<T, StoreError>) -> T {
         Err(error) => fatal::stop("snapshot", &error),
     }
 }
+
+#[cfg(test)]
+mod tests;

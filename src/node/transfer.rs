@@ -17,7 +17,9 @@ impl Handle {
         if !self.raft().is_leader {
             return Err(Refused::NotLeader);
         }
-        if self.reader().members().get(to).is_none_or(|member| member.is_learner) {
+        // A fenced member does not take it.
+        let bad = self.reader().members().get(to).is_none_or(|member| member.is_learner);
+        if bad || self.reader().fences().contains(&to) {
             return Err(Refused::BadTransferee);
         }
         if to == self.identity().member_id {
@@ -30,15 +32,16 @@ impl Handle {
         }
     }
 
-    /// Before a stop: hands leadership to the voter that has been connected longest, so that the
+    /// Before a stop: hands leadership to the sound voter that has been connected longest, so that the
     /// others need no election timeout to notice.
     pub async fn hand_over(&self) {
         let own = self.identity().member_id;
         if !self.raft().is_leader {
             return;
         }
-        let members = self.reader().members();
-        let voters = members.iter().filter(|member| !member.is_learner && member.id != own);
+        let (members, fences) = (self.reader().members(), self.reader().fences());
+        let takes = |id| id != own && !fences.contains(&id);
+        let voters = members.iter().filter(|member| !member.is_learner && takes(member.id));
         let connected =
             voters.filter_map(|member| Some((self.peers().connected_since(member.id)?, member.id)));
         let Some((_, to)) = connected.min() else { return };

@@ -18,15 +18,45 @@ pub struct FeatureLevels {
     pub lowest: Option<u32>,
 }
 
+/// What a member knows of an upgrade. Only the leader's word counts: it is connected to everybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgrade {
+    /// What the cluster may use.
+    pub cluster: u32,
+    /// The leader, 0 if none is known.
+    pub leader: u64,
+    /// All members, this one too, by id.
+    pub members: Vec<MemberLevel>,
+}
+
+/// A member, and what its program knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberLevel {
+    /// Its id.
+    pub id: u64,
+    /// Its name, empty before it has started.
+    pub name: String,
+    /// Its client URLs.
+    pub client_urls: Vec<String>,
+    /// Level of its program; `None` while it is not connected.
+    pub level: Option<u32>,
+}
+
 /// Why an upgrade is not finalized. Nothing was changed, unless the request itself timed out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpgradeError {
+    /// No leader to ask.
+    #[error(
+        "this member knows no leader: the members are electing one, or too few of them are running; \
+         nothing was changed"
+    )]
+    NoLeader,
     /// Only the leader sees all members.
     #[error(
         "this member does not lead; send the request to the leader, member {leader:x} at {urls}"
     )]
     NotLeader {
-        /// The leader, 0 if none is known.
+        /// The leader.
         leader: u64,
         /// Its client URLs.
         urls: String,
@@ -51,9 +81,29 @@ pub enum UpgradeError {
         /// A member of the lowest level.
         member: u64,
     },
+    /// It leads no more, or without the others.
+    #[error(
+        "this member could not confirm that it leads: {0}; are enough members running? nothing was \
+         changed"
+    )]
+    Unconfirmed(Refused),
+    /// Nobody knows whether it takes effect.
+    #[error("{0}: the level may be set all the same; look before you try again")]
+    Unknowable(Refused),
     /// The log did not take it.
-    #[error("the request failed: {0}")]
-    Refused(#[from] Refused),
+    #[error("the request failed, nothing was changed: {0}")]
+    Refused(Refused),
+}
+
+impl UpgradeError {
+    /// Whether it is the cluster that cannot answer now, and not the members' versions.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::NoLeader | Self::Unconfirmed(_) | Self::Unknowable(_) | Self::Refused(_) => true,
+            Self::NotLeader { .. } | Self::Unknown { .. } | Self::Nothing { .. } => false,
+        }
+    }
 }
 
 impl Handle {
@@ -63,6 +113,27 @@ impl Handle {
             own: self.peers().own().feature_level,
             cluster: self.reader().feature_level(),
             lowest: self.lowest_level().ok().map(|(level, _)| level),
+        }
+    }
+
+    /// Who knows what, as far as this member is told.
+    pub fn upgrade(&self) -> Upgrade {
+        let own = self.peers().own();
+        let level = |id| match id == own.member_id {
+            true => Some(own.feature_level),
+            false => self.peers().feature_level(id),
+        };
+        let members = self.reader().members();
+        let members = members.iter().map(|member| MemberLevel {
+            id: member.id,
+            name: member.name.clone(),
+            client_urls: member.client_urls.clone(),
+            level: level(member.id),
+        });
+        Upgrade {
+            cluster: self.reader().feature_level(),
+            leader: self.raft().leader,
+            members: members.collect(),
         }
     }
 
@@ -85,13 +156,16 @@ impl Handle {
     pub async fn finalize_upgrade(&self) -> Result<u32, UpgradeError> {
         let raft = self.raft();
         if !raft.is_leader {
+            if raft.leader == 0 {
+                return Err(UpgradeError::NoLeader);
+            }
             let members = self.reader().members();
             let urls = members.get(raft.leader).map(|leader| leader.client_urls.join(","));
             let urls = urls.unwrap_or_else(|| "an unknown address".into());
             return Err(UpgradeError::NotLeader { leader: raft.leader, urls });
         }
         // The members may have changed since this one was elected.
-        self.linearize().await?;
+        self.linearize().await.map_err(UpgradeError::Unconfirmed)?;
         let (level, member) = self.lowest_level()?;
         let cluster = self.reader().feature_level();
         if level <= cluster {
@@ -100,7 +174,10 @@ impl Handle {
         let set = FeatureLevelSetRequest { level };
         let request =
             InternalRaftRequest { feature_level_set: Some(set), ..InternalRaftRequest::default() };
-        self.propose_at(request, level).await?;
+        self.propose_at(request, level).await.map_err(|refused| match refused.is_timeout() {
+            true => UpgradeError::Unknowable(refused),
+            false => UpgradeError::Refused(refused),
+        })?;
         tracing::info!(
             feature_level = level,
             "the cluster's feature level is set: versions below it cannot go on"

@@ -1,5 +1,7 @@
 //! Queues, handshakes and links against a real service on a loopback port.
 
+mod handshake;
+
 use super::identity::Identity;
 use super::queue::Queue;
 use super::{Address, Answering, Arriving, Dialer, Local, Peers, Service};

@@ -145,6 +145,7 @@ pub struct Staging {
     db: Database,
     at: (u64, u64),
     revision: i64,
+    options: Options,
 }
 
 impl Staging {
@@ -168,7 +169,7 @@ impl Staging {
         create(&*disk, &file, options)?;
         let open = disk.open(&file, FileKind::Snapshot, Open::ReadWrite)?;
         let db = engine_open(open, &Arc::new(Traffic::default()), options)?;
-        Ok(Staging { disk, file, db, at, revision })
+        Ok(Staging { disk, file, db, at, revision, options: options.clone() })
     }
 
     /// Adds rows, in revision order.
@@ -179,17 +180,17 @@ impl Staging {
         write_batch(&self.db, &Batch { rows, ..Batch::default() })
     }
 
-    /// Adds what is not a row and makes everything durable. Then reads back all that was written:
-    /// what comes out is what the file holds.
+    /// Adds what is not a row and makes everything durable. Then reads back all that was written,
+    /// from the device and not from memory: what comes out is what the file holds.
     ///
     /// # Errors
     /// As [`Staging::create`].
     pub fn seal(
-        &mut self,
+        self,
         small: Vec<(Table, Bytes, Bytes)>,
         conf_state: Bytes,
         running: Option<u64>,
-    ) -> Result<Content, StoreError> {
+    ) -> Result<(Staging, Content), StoreError> {
         let small = small.into_iter().map(|(table, key, value)| (table, key, Some(value)));
         let batch = Batch {
             small: small.collect(),
@@ -200,7 +201,12 @@ impl Staging {
             ..Batch::default()
         };
         write_batch(&self.db, &batch)?;
-        let view = View::open(&self.db, self.at, self.revision)?;
+        let Staging { disk, file, db, at, revision, options } = self;
+        db.close().map_err(engine("close the staged file"))?;
+        let open = disk.open(&file, FileKind::Snapshot, Open::ReadWrite)?;
+        open.drop_cache()?;
+        let db = engine_open(open, &Arc::new(Traffic::default()), &options)?;
+        let view = View::open(&db, at, revision)?;
         let mut content = Content::default();
         let all = view.scan_borrowed(Revision::default(), i64::MAX, |revision, tombstone, row| {
             content.add_row(revision, tombstone, row);
@@ -210,7 +216,8 @@ impl Staging {
         for table in Table::ALL {
             view.small(table, &mut |key, value| content.add_pair(table, key, value))?;
         }
-        Ok(content)
+        drop(view);
+        Ok((Staging { disk, file, db, at, revision, options }, content))
     }
 
     /// Closes the file.

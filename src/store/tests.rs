@@ -3,6 +3,7 @@
 pub(crate) mod edit;
 mod interleavings;
 mod many_rows;
+mod staged;
 
 use std::ops::ControlFlow;
 use std::path::Path;

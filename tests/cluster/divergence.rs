@@ -2,52 +2,25 @@
 
 use crate::basics::{get, put};
 use crate::common::cluster::{SOON, Seat};
-use crate::common::{Cluster, Etcdctl, Launch, Tool, http_get};
+use crate::common::{Cluster, Etcdctl, Launch, Tool, http_get, rot};
 use crate::snapshots::hashes_agree;
 use assay::proto::etcdserverpb::{
     AlarmMember, AlarmRequest, MemberAddRequest, MemberRemoveRequest, MoveLeaderRequest,
 };
-use redb::{Database, ReadableTable, TableDefinition};
-use std::path::Path;
 use std::time::{Duration, Instant};
 use tonic::Code;
 
 /// Pause before something is looked at again.
 const POLL: Duration = Duration::from_millis(100);
 /// What a fenced member says in its log.
-const FENCED: &str = "is fenced: its data differs";
-const REVS: TableDefinition<'static, &'static [u8; 18], &'static [u8]> =
-    TableDefinition::new("revs");
+pub(crate) const FENCED: &str = "is fenced: its data differs";
 
-/// Changes one byte of the value in the row that ends with `value`, in the store of a member that is
-/// down. The file stays a sound one: only who knows what was written can tell.
-fn rot(data_dir: &Path, value: &str) {
-    let db = Database::open(data_dir.join("member/store.redb")).expect("open the store");
-    let transaction = db.begin_write().expect("begin");
-    {
-        let mut revs = transaction.open_table(REVS).expect("table");
-        let mut found = None;
-        for row in revs.iter().expect("rows") {
-            let (key, row) = row.expect("a row");
-            if let Some(at) =
-                row.value().windows(value.len()).position(|window| window == value.as_bytes())
-            {
-                found = Some((*key.value(), row.value().to_vec(), at));
-            }
-        }
-        let (key, mut row, at) = found.expect("the row");
-        row[at] ^= 1;
-        revs.insert(&key, &row[..]).expect("insert");
-    }
-    transaction.commit().expect("commit");
-}
-
-async fn alarms(cluster: &Cluster, at: usize) -> Vec<AlarmMember> {
+pub(crate) async fn alarms(cluster: &Cluster, at: usize) -> Vec<AlarmMember> {
     let mut clients = cluster.clients(at).await;
     clients.maintenance.alarm(AlarmRequest::default()).await.expect("list").into_inner().alarms
 }
 
-async fn until(what: &str, mut found: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut found: impl AsyncFnMut() -> bool) {
     let start = Instant::now();
     while !found().await {
         assert!(start.elapsed() < SOON, "not in time: {what}");
@@ -56,7 +29,7 @@ async fn until(what: &str, mut found: impl AsyncFnMut() -> bool) {
 }
 
 /// A series of the exposition without labels.
-fn metric(cluster: &Cluster, at: usize, name: &str) -> f64 {
+pub(crate) fn metric(cluster: &Cluster, at: usize, name: &str) -> f64 {
     let (_, text) = http_get(&cluster.nodes[at].metrics_url(), "/metrics").expect("metrics");
     let line = text.lines().find(|line| line.split(' ').next() == Some(name)).expect("the series");
     line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
@@ -168,7 +141,7 @@ async fn a_member_whose_stored_row_changed_is_fenced_and_replaced_while_the_othe
 
 /// One key, then a follower is stopped and its row of it changed: the leader's place, the follower's
 /// place and its id.
-async fn rotten_follower(cluster: &mut Cluster) -> (usize, usize, u64) {
+pub(crate) async fn rotten_follower(cluster: &mut Cluster) -> (usize, usize, u64) {
     let leader = cluster.leader().await;
     let odd = (leader + 1) % 3;
     let mut clients = cluster.clients(leader).await;

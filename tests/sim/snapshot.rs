@@ -68,7 +68,7 @@ impl Rows {
             staging.rows(piece.clone())?;
         }
         let small = if with_tables { self.small.clone() } else { Vec::new() };
-        staging.seal(small, self.conf.clone(), self.running)?;
+        let (staging, _) = staging.seal(small, self.conf.clone(), self.running)?;
         staging.finish()
     }
 }

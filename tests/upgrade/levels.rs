@@ -1,10 +1,11 @@
 //! Levels of commands: raised when all members know the next one and somebody says so, and a member
 //! that meets a command above its own stops before it applies it.
 
+use crate::common::cluster::Seat;
 use crate::common::{Cluster, Launch, Node, Program, http_post};
 use crate::members::SOON;
 use crate::rolling::{LEVEL, level, lowered, present};
-use assay::proto::etcdserverpb::{PutRequest, RangeRequest};
+use assay::proto::etcdserverpb::{MemberAddRequest, PutRequest, RangeRequest};
 use std::time::Instant;
 
 const FINALIZE: &str = "/debug/upgrade/finalize";
@@ -99,6 +100,19 @@ async fn the_level_rises_when_all_members_know_it_and_somebody_says_so() {
     // Nor does it join.
     let leader = cluster.leader().await;
     let mut clients = cluster.clients(leader).await;
+    let seat = Seat::free("m3");
+    let add = MemberAddRequest { peer_ur_ls: vec![seat.peer_url()], is_learner: true };
+    let start = Instant::now();
+    while let Err(status) = clients.cluster.member_add(add.clone()).await {
+        assert!(start.elapsed() < SOON, "{status:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    let seats = [&cluster.seats[..], std::slice::from_ref(&seat)].concat();
+    let named = cluster.initial_cluster(&seats);
+    let mut below = lowered(cluster.launch(&seat, &named, "existing")).spawn();
+    assert_eq!(below.wait_exit(SOON).code(), Some(NEWER), "{}", below.log());
+    assert!(below.log().contains("cannot join cluster"), "{}", below.log());
+    assert!(below.log().contains("it uses commands of feature level 2"), "{}", below.log());
     clients.kv.put(PutRequest { key: "k".into(), ..PutRequest::default() }).await.expect("put");
 }
 

@@ -7,6 +7,9 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
+/// Longest wait for the end of a stream; never reached when the tests pass.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+
 type Requests = UnboundedReceiverStream<Result<WatchRequest, Status>>;
 
 struct Client {
@@ -47,6 +50,12 @@ impl Client {
 
     async fn next(&mut self) -> WatchResponse {
         self.session.next().await.unwrap().unwrap()
+    }
+
+    /// Why the stream ends; it must be soon.
+    async fn ended(&mut self) -> Status {
+        let end = tokio::time::timeout(LIMIT, self.session.next()).await.expect("no end");
+        end.unwrap().unwrap_err()
     }
 
     fn store(&self) -> &SharedStore {
@@ -139,7 +148,7 @@ async fn a_fence_ends_the_stream_so_that_the_client_goes_elsewhere() {
     client.create(create(b"k", b"", 0));
     assert!(client.next().await.created);
     client.fence.send(true).unwrap();
-    let end = client.session.next().await.unwrap().unwrap_err();
+    let end = client.ended().await;
     assert_eq!((end.code(), end.message()), (Code::Unavailable, status::FENCED.1));
     assert!(client.session.next().await.is_none());
 }
@@ -150,7 +159,7 @@ async fn a_stop_ends_the_stream_with_unavailable() {
     client.create(create(b"a", b"", 0));
     assert!(client.next().await.created);
     client.stop.send(true).unwrap();
-    let end = client.session.next().await.unwrap().unwrap_err();
+    let end = client.ended().await;
     assert_eq!((end.code(), end.message()), (Code::Unavailable, "etcdserver: server stopped"));
     assert!(client.session.next().await.is_none());
 }
@@ -160,7 +169,7 @@ async fn a_client_that_cancels_gets_etcds_status() {
     let mut client = Client::new();
     let gone = Status::cancelled("reset by the client");
     client.requests.take().unwrap().send(Err(gone)).unwrap();
-    let end = client.session.next().await.unwrap().unwrap_err();
+    let end = client.ended().await;
     assert_eq!((end.code(), end.message()), (Code::Cancelled, "etcdserver: watch canceled"));
 }
 

@@ -250,6 +250,25 @@ fn the_fit_one_is_chosen() {
 }
 
 #[test]
+fn a_fenced_member_is_no_candidate_and_no_vote() {
+    let fence = |disks: &mut Disks, members: &[NodeId]| {
+        disks.group.cores.iter_mut().for_each(|core| core.set_fences(members.iter().copied()));
+    };
+    // Fit and first by its id.
+    let mut disks = Disks::new(5);
+    fence(&mut disks, &[2]);
+    disks.hang(&[1]);
+    disks.ticks(12);
+    assert_eq!(disks.handed_over().map(|(_, to, _)| to), Some(3));
+    // The other two would need its vote.
+    let mut disks = Disks::new(3);
+    fence(&mut disks, &[3]);
+    disks.hang(&[1]);
+    disks.ticks(40);
+    assert_eq!((disks.leader(), disks.hand_overs()), (Some(1), 0));
+}
+
+#[test]
 fn who_lacks_committed_entries_is_not_chosen() {
     let mut disks = Disks::new(3);
     // 3 helps to commit and is too slow to lead; 2 answers heartbeats and gets no entries.

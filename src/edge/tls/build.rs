@@ -260,9 +260,9 @@ fn provider(common: &config::Tls, warnings: &mut Vec<String>) -> Result<CryptoPr
     Ok(provider)
 }
 
-type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+pub(super) type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn pair((cert, key): &(PathBuf, PathBuf), texts: &Texts) -> Result<Pair, TlsError> {
+pub(super) fn pair((cert, key): &(PathBuf, PathBuf), texts: &Texts) -> Result<Pair, TlsError> {
     let chain = certificates(cert, texts)?;
     let private = PrivateKeyDer::from_pem_slice(texts.get(key)).map_err(|error| match error {
         pem::Error::NoItemsFound => unfit(key, "holds no private key; PEM is expected"),
@@ -280,9 +280,9 @@ fn certificates(path: &Path, texts: &Texts) -> Result<Vec<CertificateDer<'static
     Ok(all)
 }
 
-type Roots = (Arc<RootCertStore>, Vec<CertificateDer<'static>>);
+pub(super) type Roots = (Arc<RootCertStore>, Vec<CertificateDer<'static>>);
 
-fn roots(path: &Path, texts: &Texts) -> Result<Roots, TlsError> {
+pub(super) fn roots(path: &Path, texts: &Texts) -> Result<Roots, TlsError> {
     let all = certificates(path, texts)?;
     let mut store = RootCertStore::empty();
     for certificate in &all {

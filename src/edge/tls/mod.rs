@@ -9,6 +9,7 @@
 //! connections here live long.
 
 mod build;
+mod caller;
 mod certificate;
 mod failure;
 mod handshake;
@@ -19,6 +20,7 @@ mod verify;
 mod tests;
 
 pub use build::TlsError;
+pub use caller::Caller;
 pub use certificate::Dates;
 pub use failure::Failure;
 pub use self_signed::{SelfSigned, self_signed, still_valid};
@@ -171,18 +173,28 @@ impl Tls {
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
     {
         let config = self.client_config().map_err(io::Error::other)?;
-        let name = rustls::pki_types::ServerName::try_from(host.to_owned());
-        let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let shake = tokio_rustls::TlsConnector::from(config).connect(name, socket);
-        match tokio::time::timeout(super::limits::HANDSHAKE_DEADLINE, shake).await {
-            Ok(done) => done,
-            Err(_) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake does not end"))
-            }
-        }
+        shake_hands(config, host, socket).await
     }
 
     fn current(&self) -> Arc<Built> {
         Arc::clone(&self.current.read())
+    }
+}
+
+/// The client's side of a handshake with `host`, a name or an address.
+async fn shake_hands<S>(
+    config: Arc<ClientConfig>,
+    host: &str,
+    socket: S,
+) -> io::Result<tokio_rustls::client::TlsStream<S>>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let name = rustls::pki_types::ServerName::try_from(host.to_owned());
+    let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let shake = tokio_rustls::TlsConnector::from(config).connect(name, socket);
+    match tokio::time::timeout(super::limits::HANDSHAKE_DEADLINE, shake).await {
+        Ok(done) => done,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the TLS handshake does not end")),
     }
 }

@@ -60,7 +60,7 @@ impl Node {
             }
             staging.rows(rows).unwrap();
         }
-        let read = staging.seal(export.small().unwrap(), Bytes::new(), running).unwrap();
+        let (staging, read) = staging.seal(export.small().unwrap(), Bytes::new(), running).unwrap();
         assert_eq!(Some(read), said, "what was written is what the sender holds");
         staging.finish().unwrap();
         let fresh = Node::new();
@@ -339,4 +339,23 @@ fn points_are_kept_at_multiples_and_at_the_newest_index() {
         node.entry(Entry(0, Bytes::new(), Bytes::new()));
     }
     assert_eq!(node.reader.running_points().points.len(), POINTS_KEPT);
+}
+
+#[test]
+fn a_snapshot_brings_and_takes_fences() {
+    const MEMBER: u64 = 7;
+    let (mut one, mut other) = (Node::new(), Node::new());
+    let send = |from: &mut Node, to: &mut Node| {
+        from.commit();
+        from.machine.publish();
+        from.send_to(to);
+        from.reader.fences()
+    };
+    one.entry(change(0, MEMBER, "http://m:1"));
+    one.ok(alarm(ACTION_FENCE, MEMBER, 2));
+    assert_eq!(*send(&mut one, &mut other), [MEMBER]);
+    assert_eq!(*other.reader.fences(), [MEMBER]);
+    one.ok(alarm(2, MEMBER, 2));
+    assert!(send(&mut one, &mut other).is_empty());
+    assert!(other.reader.fences().is_empty());
 }
