@@ -4,6 +4,7 @@ use super::Bench;
 use super::numbers::Numbers;
 use crate::closed_loop::{Span, quantile_us};
 use crate::connection::Method;
+use crate::cpu::Memory;
 use crate::error::{Error, Result};
 use crate::open_loop;
 use crate::workloads::{LOADS_IN_FLIGHT, SETTLE, loads, puts, value};
@@ -33,14 +34,17 @@ impl Bench<'_> {
         };
         let away = (leader + 1) % self.cluster.members.len();
         self.cluster.members[away].kill()?;
+        let loading = Instant::now();
         let next = loads(MISSED, missed / MISSED_VALUE_BYTES as u64, value(MISSED_VALUE_BYTES));
         self.closed_for(vec![address], Method::Txn, LOADS_IN_FLIGHT, next, Span::UntilDone)?;
+        eprintln!("          {} s to write what it misses", loading.elapsed().as_secs());
         std::thread::sleep(SETTLE);
         let mut next = puts(self.sizes.keys);
         let alone = open_loop::run(address, RATE, self.sizes.span, None, &mut next)?;
         let status = self.cluster.status(leader)?;
         let goal = status.ok_or_else(|| Error::Answer("the leader does not answer".into()))?.index;
         let before = Numbers::of(metrics)?;
+        Memory::forget_peak(self.cluster.members[leader].pid())?;
         let stop = AtomicBool::new(false);
         let start = Instant::now();
         self.cluster.members[away].respawn()?;
@@ -54,6 +58,8 @@ impl Bench<'_> {
             let took = waiter.join().map_err(|_| Error::Answer("the waiter panicked".into()))??;
             Ok::<_, Error>((beside?, took))
         })?;
+        let peak = |at: usize| Ok::<_, Error>(self.cluster.members[at].memory()?.peak as f64 / MIB);
+        let (leader_peak, own_peak) = (peak(leader)?, peak(away)?);
         self.cluster.agree()?;
         let gained = Numbers::of(metrics)?.since(&before);
         let p99 = |outcome: &open_loop::Outcome| quantile_us(&outcome.latency, 0.99);
@@ -66,12 +72,15 @@ impl Bench<'_> {
             ("behind_p99_alone", p99(&alone)),
             ("behind_p99_beside", p99(&beside)),
             ("behind_max_beside", beside.latency.max() as f64 / 1e3),
+            ("behind_leader_rss", leader_peak),
+            ("behind_own_rss", own_peak),
         ] {
             self.add(id, figure);
         }
         eprintln!(
             "  {:<7} behind       {missed:.0} MiB in {took:.1} s, put p99 {:.0} us before, {:.0} us \
-             meanwhile",
+             meanwhile; peak memory of the leader {leader_peak:.0} MiB, of the member \
+             {own_peak:.0} MiB",
             self.cluster.kind.name(),
             p99(&alone),
             p99(&beside)
