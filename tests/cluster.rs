@@ -5,6 +5,8 @@ mod common;
 
 #[path = "cluster/basics.rs"]
 mod basics;
+#[path = "cluster/catch_up.rs"]
+mod catch_up;
 #[path = "cluster/divergence.rs"]
 mod divergence;
 #[path = "cluster/errors.rs"]

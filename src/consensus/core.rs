@@ -15,7 +15,7 @@ use super::held::Held;
 use super::log::{self, Log, StartRules};
 use super::reads::Reads;
 use super::requests::Requests;
-use super::snapshots::Incoming;
+use super::snapshots::{Incoming, Patience};
 use super::types::{
     Effect, Error, HardState, Input, Millis, NewLog, NodeId, Refusal, Restored, Role, RoleChange,
     SnapshotMeta,
@@ -25,8 +25,13 @@ use super::{change, conf::ConfState};
 use raft::{RawNode, ReadOnlyOption, SnapshotStatus, StateRole, eraftpb};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Ticks after which an unused snapshot no longer pins the log, in election timeouts.
+/// Time after which a snapshot that nobody fetches, or a follower that acknowledges nothing behind
+/// its snapshot, no longer pins the log, in election timeouts.
 const SNAPSHOT_PATIENCE_ELECTION_TIMEOUTS: u64 = 10;
+/// The same for a follower that puts a snapshot in place: it reads all rows and builds its index,
+/// which takes a minute or two for the largest stores. What the log may grow to meanwhile is bounded
+/// in bytes.
+const INSTALL_PATIENCE_ELECTION_TIMEOUTS: u64 = 180;
 /// Bytes of entries that a member without others keeps: nobody lags behind, and a first other
 /// member that has more to catch up with is better served by a snapshot.
 const LONE_LOG_CACHE_BYTES: usize = 8 << 20;
@@ -307,12 +312,19 @@ impl Core {
         self.hand_over_if_fenced();
         let matched: BTreeMap<NodeId, u64> =
             self.raft.raft.prs().iter().map(|(id, p)| (*id, p.matched)).collect();
-        let patience = SNAPSHOT_PATIENCE_ELECTION_TIMEOUTS * self.config.election_tick as u64;
-        self.raft
-            .mut_store()
-            .outgoing
-            .get_mut()
-            .tick(patience, |id, pin| matched.get(&id).is_some_and(|matched| *matched >= pin));
+        let election = self.config.election_tick as u64;
+        let patience = Patience {
+            progress: SNAPSHOT_PATIENCE_ELECTION_TIMEOUTS * election,
+            install: INSTALL_PATIENCE_ELECTION_TIMEOUTS * election,
+        };
+        // Half of the tail: the other half gives time to fetch what is written from now on.
+        let (entries, bytes) = (self.config.log_cache_entries / 2, self.config.log_cache_bytes / 2);
+        let log = self.raft.store();
+        log.outgoing.borrow_mut().tick(
+            patience,
+            |id| matched.get(&id).copied().unwrap_or(0),
+            |index| log.is_close(index, entries, bytes),
+        );
         self.leave_joint();
         self.watch_own_disk(now, out);
     }

@@ -127,6 +127,13 @@ impl Log {
         self.entries.len() as u64
     }
 
+    /// Whether at most so many entries, and so many bytes of them, lie behind this index.
+    pub(super) fn is_close(&self, index: u64, entries: u64, bytes: usize) -> bool {
+        let behind = self.last().saturating_sub(index);
+        let last = self.entries.iter().rev().take(behind as usize);
+        behind <= entries && last.map(cost).sum::<usize>() <= bytes
+    }
+
     /// Adds entries. The first one replaces everything at and behind its index.
     pub(super) fn append(&mut self, entries: Vec<eraftpb::Entry>) {
         let Some(first) = entries.first() else { return };

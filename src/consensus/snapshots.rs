@@ -18,8 +18,20 @@ enum Stage {
     Ready(SnapshotMeta),
     /// The message left; the rows are streaming.
     Streaming,
-    /// The follower holds it and has not acknowledged anything behind it yet.
+    /// The follower holds the rows and puts them in place; it says nothing until that is done.
     Settling,
+    /// The follower goes on by the log. It has as much to fetch as was written since the view was
+    /// opened, which may be far more than the tail that is kept for everybody.
+    Following,
+}
+
+/// Ticks without progress after which a snapshot, or the log for who got one, is not kept any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Until the library fetches a view that is ready, and between two acknowledgements.
+    pub(super) progress: u64,
+    /// Until a follower that holds the rows has put them in place.
+    pub(super) install: u64,
 }
 
 #[derive(Debug)]
@@ -27,7 +39,7 @@ struct Sending {
     stage: Stage,
     /// Entries behind this index are still needed.
     pin: u64,
-    /// Tick at which the stage began.
+    /// Tick at which the stage began, or at which the follower acknowledged something new.
     since: u64,
 }
 
@@ -53,7 +65,7 @@ impl Outgoing {
             sending.since = since;
             return fits.then_some(meta);
         }
-        if matches!(sending.stage, Stage::Settling) {
+        if matches!(sending.stage, Stage::Settling | Stage::Following) {
             sending.stage = Stage::Wanted;
             sending.since = since;
         }
@@ -93,15 +105,35 @@ impl Outgoing {
         }
     }
 
-    /// Forgets followers that need nothing any more: those for whom `caught_up(follower, pin)`
-    /// holds, and those whose snapshot nobody fetched or confirmed within `patience` ticks.
-    pub(super) fn tick(&mut self, patience: u64, caught_up: impl Fn(NodeId, u64) -> bool) {
+    /// Moves the pins of followers that go on by the log with what they acknowledged, and forgets
+    /// those that need nothing any more: who is so `close` that the log keeps what they lack anyway,
+    /// and who makes no progress within the patience.
+    pub(super) fn tick(
+        &mut self,
+        patience: Patience,
+        matched: impl Fn(NodeId) -> u64,
+        close: impl Fn(u64) -> bool,
+    ) {
         self.ticks += 1;
         let ticks = self.ticks;
-        self.to.retain(|to, sending| match sending.stage {
-            Stage::Ready(_) => ticks - sending.since < patience,
-            Stage::Settling => ticks - sending.since < patience && !caught_up(*to, sending.pin),
-            _ => true,
+        self.to.retain(|to, sending| {
+            let waited = ticks - sending.since;
+            match sending.stage {
+                Stage::Ready(_) => waited < patience.progress,
+                Stage::Settling | Stage::Following => {
+                    let matched = matched(*to);
+                    let following = matches!(sending.stage, Stage::Following);
+                    if matched > sending.pin || (!following && matched == sending.pin) {
+                        *sending = Sending { stage: Stage::Following, pin: matched, since: ticks };
+                        return !close(matched);
+                    }
+                    match following {
+                        true => waited < patience.progress && !close(matched),
+                        false => waited < patience.install,
+                    }
+                }
+                Stage::Wanted | Stage::Building | Stage::Streaming => true,
+            }
         });
     }
 

@@ -72,6 +72,10 @@ impl Local for NodeLocal {
         Ok(Arriving { parts, done })
     }
 
+    fn term(&self) -> u64 {
+        self.0.metrics.term.load(Relaxed)
+    }
+
     fn we_are_removed(&self) {
         self.0.end(super::handle::End::Removed);
     }

@@ -12,6 +12,7 @@ use crate::proto::peer as pb;
 use crate::proto::peer::snapshot_part::Part;
 use crate::store::{Content, Export, Row, Shared, StoreError};
 use crate::telemetry::clock;
+use crate::telemetry::node_metrics::NodeMetrics;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -39,6 +40,7 @@ pub(super) struct SnapshotOutThread {
     pub(super) node: Arc<Lane<NodeInput>>,
     pub(super) shared: Shared,
     pub(super) peers: Peers,
+    pub(super) metrics: Arc<NodeMetrics>,
     pub(super) stop: Arc<AtomicBool>,
 }
 
@@ -48,6 +50,7 @@ impl SnapshotOutThread {
         self.queue.own();
         let mut inputs = Vec::new();
         let mut pinned: BTreeMap<NodeId, (SnapshotMeta, Export)> = BTreeMap::new();
+        let mut sent: BTreeMap<NodeId, u64> = BTreeMap::new();
         loop {
             self.queue.drain(&mut inputs, None);
             for input in inputs.drain(..) {
@@ -64,6 +67,9 @@ impl SnapshotOutThread {
                         let fits =
                             pinned.remove(&to).filter(|p| Some(&p.0) == wire.snapshot().as_ref());
                         let ok = fits.is_some_and(|(_, export)| self.stream(&wire, export));
+                        if ok {
+                            again(to, sent.insert(to, clock::now_ns()));
+                        }
                         self.node.push(NodeInput::SnapshotSent { to, ok });
                     }
                     SnapshotOut::Stop => return,
@@ -97,7 +103,11 @@ impl SnapshotOutThread {
                 true
             }
             Err(why) => {
-                tracing::warn!(to, index, "a snapshot was not sent, it is tried again: {why}");
+                tracing::warn!(
+                    to,
+                    index,
+                    "a snapshot was not sent, the leader tries it again if needed: {why}"
+                );
                 false
             }
         }
@@ -123,6 +133,11 @@ impl SnapshotOutThread {
             }
             if self.stop.load(Relaxed) {
                 return Err("this member is stopping".into());
+            }
+            // The follower takes a snapshot from its leader only; the next one sends its own.
+            let leads = self.metrics.leads.load(Relaxed) == 1;
+            if !leads || self.metrics.term.load(Relaxed) != wire.term() {
+                return Err("this member no longer leads".into());
             }
             count += rows.len() as u64;
             for row in &rows {
@@ -163,6 +178,23 @@ impl SnapshotOutThread {
         transfer.send(Part::End(pb::SnapshotEnd { rows: count, crc, content, running }))?;
         transfer.finish()?;
         Ok(bytes)
+    }
+}
+
+/// Two snapshots for one member within this time are worth a word.
+const AGAIN_NS: u64 = 300 * NS_PER_S;
+
+/// A member that needs one snapshot after the other may never catch up: says so, and why.
+fn again(to: NodeId, before_ns: Option<u64>) {
+    let since = before_ns.map(|before| clock::now_ns().saturating_sub(before));
+    if let Some(since) = since.filter(|since| *since < AGAIN_NS) {
+        tracing::warn!(
+            to = format!("{to:x}"),
+            after_s = since / NS_PER_S,
+            "a member was sent a second snapshot: it lost the connection or its process, or more \
+             was written meanwhile than the log in memory holds for it; if this goes on, write \
+             less until it has caught up"
+        );
     }
 }
 

@@ -420,6 +420,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         node: node.clone(),
         shared,
         peers: inner.peers.clone(),
+        metrics: metrics.clone(),
         stop: stop.clone(),
     };
     threads.start("snapshot-out", move || snapshot_out.run())?;

@@ -77,6 +77,8 @@ pub trait Local: Send + Sync + 'static {
         message: Wire,
         head: pb::SnapshotHead,
     ) -> Result<Arriving, String>;
+    /// Newest raft term of this member.
+    fn term(&self) -> u64;
     /// Others say that this member was removed from the cluster.
     fn we_are_removed(&self);
     /// Carries out a request that another member passed on.

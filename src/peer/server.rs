@@ -23,6 +23,8 @@ use tonic::{Request, Response, Status};
 
 /// Time for the first message of a stream.
 const FIRST_MESSAGE: Duration = Duration::from_secs(5);
+/// How often an arriving snapshot is looked at when no part of it comes.
+const LOOK: Duration = Duration::from_millis(500);
 /// A refusal of the same kind is logged once in this time.
 const SAY_AGAIN_NS: u64 = 60_000_000_000;
 
@@ -94,18 +96,30 @@ impl Inner {
         if !fits || message.snapshot().is_none() {
             return Err(Status::invalid_argument("a snapshot that another message announces"));
         }
+        let term = message.term();
         let arriving = self.local.stage(from, message, head).map_err(Status::unavailable)?;
         let Arriving { parts: out, done } = arriving;
         let mut stopping = self.local.stopping();
+        let mut heard = tokio::time::Instant::now();
         loop {
             let part = tokio::select! {
-                part = tokio::time::timeout(STALLED, parts.message()) => part,
+                part = tokio::time::timeout(LOOK, parts.message()) => part,
                 _ = stopping.wait_for(|stopping| *stopping) => {
                     return Err(Status::unavailable("this member is stopping"));
                 }
             };
-            let part = part.map_err(|_| Status::deadline_exceeded("the snapshot stalled"))??;
-            let Some(part) = part else { break };
+            // Its message would be ignored. Whoever leads now waits until this one is out of the way.
+            if self.local.term() > term {
+                return Err(Status::aborted("the sender no longer leads"));
+            }
+            let Ok(part) = part else {
+                if heard.elapsed() < STALLED {
+                    continue;
+                }
+                return Err(Status::deadline_exceeded("the snapshot stalled"));
+            };
+            heard = tokio::time::Instant::now();
+            let Some(part) = part? else { break };
             let Some(part) = part.part else {
                 return Err(Status::invalid_argument("a part of a snapshot without content"));
             };

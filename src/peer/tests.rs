@@ -121,6 +121,10 @@ impl Local for Told {
         Err("not wanted".into())
     }
 
+    fn term(&self) -> u64 {
+        1
+    }
+
     fn we_are_removed(&self) {
         self.we_are_removed.send_replace(true);
     }

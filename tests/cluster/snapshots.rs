@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 use tonic::Streaming;
 
-const INSTALLED: &str = "installed a snapshot";
+pub(crate) const INSTALLED: &str = "installed a snapshot";
 /// Writes that a log of ten entries forgets, together more than one peer's queue holds.
 const WRITES: usize = 150;
 
@@ -76,7 +76,7 @@ pub(crate) async fn hashes_agree(cluster: &Cluster, revision: i64) {
     assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:x?}");
 }
 
-async fn wait_installed(cluster: &mut Cluster, at: usize, times: usize) {
+pub(crate) async fn wait_installed(cluster: &mut Cluster, at: usize, times: usize) {
     let start = Instant::now();
     while cluster.nodes[at].log().matches(INSTALLED).count() < times {
         assert!(cluster.nodes[at].is_running(), "{}", cluster.nodes[at].log());

@@ -55,4 +55,10 @@ impl Memory {
         };
         Ok(Self { resident: kib("VmRSS:"), peak: kib("VmHWM:"), anonymous: kib("RssAnon:") })
     }
+
+    /// From here on `peak` is of what comes; see `clear_refs` in proc(5).
+    pub(crate) fn forget_peak(pid: i32) -> Result<()> {
+        let path = format!("/proc/{pid}/clear_refs");
+        std::fs::write(&path, "5").during(|| format!("write to {path}"))
+    }
 }

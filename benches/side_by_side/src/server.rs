@@ -269,8 +269,8 @@ pub(crate) fn settle(written_bytes: impl Fn() -> Result<u64>) -> Result<u64> {
     loop {
         std::thread::sleep(QUIET_TIME);
         let now = written_bytes()?;
-        if now - before < QUIET_BYTES || start.elapsed() > QUIET_LIMIT {
-            return Ok(now - first);
+        if now.saturating_sub(before) < QUIET_BYTES || start.elapsed() > QUIET_LIMIT {
+            return Ok(now.saturating_sub(first));
         }
         before = now;
     }

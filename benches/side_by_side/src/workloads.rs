@@ -35,7 +35,7 @@ const PAGE_KEYS: u64 = 10_000;
 /// Puts per second beside the listing client.
 const LIST_RATE: f64 = 1_000.0;
 /// Rest between loading and looking at memory.
-pub(crate) const SETTLE: Duration = Duration::from_secs(3);
+const SETTLE: Duration = Duration::from_secs(3);
 /// Longest wait for watchers.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -124,11 +124,11 @@ fn ranges(keys: u64) -> Next {
 }
 
 /// Transactions that put each key once.
-pub(crate) fn loads(prefix: &'static str, keys: u64, value: Vec<u8>) -> Next {
-    let mut from = 0;
+pub(crate) fn loads(prefix: &str, keys: u64, value: Vec<u8>) -> Next {
+    let (prefix, mut from) = (prefix.to_owned(), 0);
     Box::new(move |message| {
         let to = (from + LOAD_PUTS).min(keys);
-        txn_of_puts(message, (from..to).map(|number| (key(prefix, number), &value[..])));
+        txn_of_puts(message, (from..to).map(|number| (key(&prefix, number), &value[..])));
         let more = from < keys;
         from = to;
         more

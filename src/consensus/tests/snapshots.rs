@@ -95,6 +95,57 @@ fn a_follower_that_fell_behind_catches_up() {
 }
 
 #[test]
+fn what_was_written_while_a_snapshot_travelled_stays_until_the_follower_has_it() {
+    let mut group = one_fell_behind();
+    let meta = send(&mut group);
+    propose(&mut group, 4 * TAIL);
+    // A queue that is full drops what comes at once behind a snapshot.
+    group.lose = |w| w.to() == 3 && w.kind() == WireKind::Append;
+    group.give(3, [Input::SnapshotStaged(meta.clone())]);
+    group.give(1, [Input::SnapshotSent { to: 3, ok: true }]);
+    group.give(3, [Input::Installed(meta.clone())]);
+    for _ in 0..5 {
+        propose(&mut group, TAIL);
+        group.tick();
+    }
+    let matched = |group: &Group| group.status(1).peers.iter().find(|p| p.id == 3).unwrap().matched;
+    assert_eq!(matched(&group), meta.index, "it said that it has the snapshot, and got no more");
+    assert!(group.status(1).first <= meta.index + 1, "what it needs next is still there");
+    group.lose = |_| false;
+    group.give(1, [Input::Unreachable(3)]);
+    for _ in 0..3 {
+        group.tick();
+    }
+    assert_eq!(matched(&group), group.status(1).last);
+    assert_eq!(asked(&group), 1, "one snapshot was enough");
+    group.tick();
+    propose(&mut group, 1);
+    let status = group.status(1);
+    assert_eq!(status.last - status.first + 1, TAIL, "nothing is pinned any more");
+}
+
+#[test]
+fn a_follower_that_stops_behind_its_snapshot_does_not_pin_the_log_for_ever() {
+    let mut group = one_fell_behind();
+    let meta = send(&mut group);
+    propose(&mut group, 4 * TAIL);
+    group.lose = |w| w.to() == 3 && w.kind() == WireKind::Append;
+    group.give(3, [Input::SnapshotStaged(meta.clone())]);
+    group.give(1, [Input::SnapshotSent { to: 3, ok: true }]);
+    for _ in 0..150 {
+        group.tick();
+    }
+    propose(&mut group, 1);
+    assert!(group.status(1).first <= meta.index + 1, "it may still be putting it in place");
+    group.give(3, [Input::Installed(meta.clone())]);
+    for _ in 0..105 {
+        group.tick();
+    }
+    propose(&mut group, 1);
+    assert!(group.status(1).first > meta.index + 1);
+}
+
+#[test]
 fn a_snapshot_that_failed_is_asked_for_again() {
     let mut group = one_fell_behind();
     group.give(1, [Input::SnapshotSent { to: 3, ok: false }]);

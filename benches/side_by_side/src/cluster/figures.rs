@@ -80,4 +80,6 @@ pub(crate) const CLUSTER: &[Figure] = &[
     ("behind_p99_alone", "  p99 of puts at a fixed rate before it", "us", Any),
     ("behind_p99_beside", "  p99 while it catches up", "us", Any),
     ("behind_max_beside", "  max while it catches up", "us", Any),
+    ("behind_leader_rss", "  peak memory of the leader meanwhile", "MiB", Any),
+    ("behind_own_rss", "  peak memory of the member meanwhile", "MiB", Any),
 ];
