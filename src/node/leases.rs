@@ -91,14 +91,17 @@ impl Handle {
                 }
             };
             self.led_until_now(term).await?;
-            // Another member may have applied and answered a grant or a revoke that this one has
-            // not. By now it has: a lease that the clock did not know is looked for once more, and
-            // one that was revoked is gone.
+            // Another member may have applied and answered a grant or a revoke that this one had
+            // not. By now it has: what the clock did not know, or knew as another lease of the same
+            // name, is looked for once more, and one that was revoked is gone.
+            let granted = self.reader().lease(id).map(|lease| lease.record.ttl);
             match times {
-                None if !caught_up => caught_up = true,
-                Some(_) if self.reader().lease(id).is_none() => return Ok(None),
+                None if !caught_up => {}
+                Some(_) if granted.is_none() => return Ok(None),
+                Some((_, ttl)) if granted != Some(ttl) && !caught_up => {}
                 _ => return Ok(times),
             }
+            caught_up = true;
         }
     }
 

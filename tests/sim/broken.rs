@@ -47,14 +47,23 @@ pub enum Broken {
     SnapshotWithoutTables,
     /// Lease timers run on the wall clock.
     LeaseByWallClock,
-    /// A deposed leader goes on revoking leases.
+    /// A deposed leader goes on with leases as if it still led: its timers run, and what it proposes
+    /// and says is not bound to its term.
     LeaseUnfenced,
     /// A revoke of a leader that is deposed in the same turn is sent on to the next leader.
     RevokeForwarded,
     /// A keep-alive is answered without asking the quorum.
     LeaseRenewUnconfirmed,
-    /// A new leader counts leases from before its own first entry, at once and without extension.
+    /// A leader that is deposed meanwhile takes the next leader's answer to a read for the proof
+    /// that it still led.
+    LeaseRenewConfirmedByNext,
+    /// A new leader counts leases at once, as they were before what it has not applied yet, and
+    /// without extension.
     LeaseShortened,
+    /// A holder is told that its lease is gone by a leader that has not applied the grant yet.
+    LeaseGoneTooSoon,
+    /// A holder is told that its lease lives by a leader that has not applied the revoke yet.
+    LeaseKeptWhenGone,
     /// Events are lost for a watcher whose queue is full.
     WatchEventLost,
     /// A watcher that comes back starts one revision too early.
@@ -115,11 +124,16 @@ pub const ROTTEN: [(CheckRule, u64, u64); 4] = [
     (CheckRule::LeaderIsRight, 0, 20),
 ];
 
-/// Mistakes that a hundred seeds did not notice yet: the workload needs more leases and longer
-/// pauses, or the rule a sharper invariant. `BROKEN=LeaseUnfenced` hunts for one.
-pub const HUNTED: [Broken; 4] = [
-    Broken::LeaseUnfenced,
-    Broken::RevokeForwarded,
-    Broken::LeaseRenewUnconfirmed,
-    Broken::LeaseShortened,
+/// Mistakes about leases, in runs with more of them (`Plan::leases`).
+pub const LEASES: [(Broken, u64, u64); 7] = [
+    (Broken::LeaseByWallClock, 0, 20),
+    (Broken::LeaseUnfenced, 0, 50),
+    (Broken::RevokeForwarded, 0, 50),
+    (Broken::LeaseRenewUnconfirmed, 0, 50),
+    (Broken::LeaseRenewConfirmedByNext, 0, 50),
+    (Broken::LeaseShortened, 0, 100),
+    (Broken::LeaseGoneTooSoon, 0, 100),
 ];
+
+/// Mistakes that a hundred seeds did not notice yet.
+pub const HUNTED: [Broken; 1] = [Broken::LeaseKeptWhenGone];
