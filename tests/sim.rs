@@ -38,7 +38,7 @@ mod sim {
 use assay::consensus;
 use assay::divergence::BrokenRule as CheckRule;
 use assay::wal;
-use sim::broken::{BUDGETS, Broken, HUNTED, LEASES, ROTTEN};
+use sim::broken::{BUDGETS, Broken, LEASES, ROTTEN};
 use sim::frame::{Speed, Violation, caught, fail, guarded, number, seeds};
 use sim::plan::{MS, Plan};
 use sim::world::{Outcome, Report, Stall, World};
@@ -207,21 +207,6 @@ fn broken_rules_of_the_comparison_are_noticed() {
                 // It raises suspicions where nothing is wrong.
                 CheckRule::UnequalIndexes => World::new(seed, Broken::Check(rule)).run(),
                 _ => rotten(seed, Broken::Check(rule)),
-            });
-        }
-    }
-}
-
-/// A mistake that is noticed here moves to the list with a budget.
-#[test]
-#[ignore = "a hunt of hours"]
-fn hunted_rules_are_noticed() {
-    let only = std::env::var("BROKEN").ok();
-    for broken in HUNTED {
-        let name = format!("{broken:?}");
-        if only.as_ref().is_none_or(|only| name.contains(only)) {
-            caught(&name, None, number("SEEDS").unwrap_or(2_000), |seed| {
-                World::with(Plan::leases(seed, broken)).run()
             });
         }
     }

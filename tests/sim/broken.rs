@@ -52,6 +52,8 @@ pub enum Broken {
     LeaseUnfenced,
     /// A revoke of a leader that is deposed in the same turn is sent on to the next leader.
     RevokeForwarded,
+    /// A revoke that was refused is not tried again.
+    RevokeNotRepeated,
     /// A keep-alive is answered without asking the quorum.
     LeaseRenewUnconfirmed,
     /// A leader that is deposed meanwhile takes the next leader's answer to a read for the proof
@@ -125,15 +127,14 @@ pub const ROTTEN: [(CheckRule, u64, u64); 4] = [
 ];
 
 /// Mistakes about leases, in runs with more of them (`Plan::leases`).
-pub const LEASES: [(Broken, u64, u64); 7] = [
+pub const LEASES: [(Broken, u64, u64); 9] = [
     (Broken::LeaseByWallClock, 0, 20),
     (Broken::LeaseUnfenced, 0, 50),
-    (Broken::RevokeForwarded, 0, 50),
-    (Broken::LeaseRenewUnconfirmed, 0, 50),
-    (Broken::LeaseRenewConfirmedByNext, 0, 50),
-    (Broken::LeaseShortened, 0, 100),
-    (Broken::LeaseGoneTooSoon, 0, 100),
+    (Broken::RevokeForwarded, 12, 100),
+    (Broken::RevokeNotRepeated, 0, 200),
+    (Broken::LeaseRenewUnconfirmed, 0, 20),
+    (Broken::LeaseRenewConfirmedByNext, 2, 50),
+    (Broken::LeaseShortened, 73, 200),
+    (Broken::LeaseGoneTooSoon, 0, 20),
+    (Broken::LeaseKeptWhenGone, 2, 50),
 ];
-
-/// Mistakes that a hundred seeds did not notice yet.
-pub const HUNTED: [Broken; 1] = [Broken::LeaseKeptWhenGone];

@@ -223,8 +223,8 @@ pub struct World {
     /// Who waits for the outcome of a request.
     waiting: BTreeMap<u64, usize>,
     reading: BTreeMap<u64, Reading>,
-    /// Until when the holder of a lease waits for one member.
-    patient: BTreeMap<i64, u64>,
+    /// Until when the holder of a lease asks nobody any more, or one member alone.
+    patient: BTreeMap<i64, (u64, Option<usize>)>,
     /// Revokes that a member's own clock asked for.
     expiring: BTreeMap<u64, (usize, u64, i64)>,
     next_id: u64,

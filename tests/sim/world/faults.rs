@@ -50,7 +50,14 @@ impl World {
 
     /// One more fault, at the leader, at a moment that somebody chose.
     pub(super) fn strike(&mut self) -> Verdict {
-        const KINDS: [Fault; 4] = [Fault::AllPower, Fault::Pause, Fault::Crash, Fault::Isolate];
+        const KINDS: [Fault; 6] = [
+            Fault::Transfer,
+            Fault::Transfer,
+            Fault::AllPower,
+            Fault::Pause,
+            Fault::Crash,
+            Fault::Isolate,
+        ];
         let Some(at) = self.leader().filter(|_| self.healed.is_none()) else { return Ok(()) };
         let kind = KINDS[self.fault_rng.below(KINDS.len() as u64) as usize];
         self.trace(at, "strike", kind as u64);

@@ -65,10 +65,11 @@ impl World {
         if !self.plan.leases {
             return self.keep_alive(asked);
         }
-        if self.patient.get(&lease).is_none_or(|until| *until <= self.now) {
-            // Who asked somebody that sleeps waits for the answer, and relies on it.
+        let waits = self.patient.get(&lease).filter(|(until, _)| *until > self.now);
+        if waits.is_none_or(|(_, of)| *of == Some(at)) {
+            // Who asked somebody that sleeps asks nobody else, waits for the answer and relies on it.
             if self.members[at].paused_until > self.now {
-                self.patient.insert(lease, self.now + PATIENCE);
+                self.patient.insert(lease, (self.now + PATIENCE, Some(at)));
             }
             self.push(MS / 3, Event::KeepAlive(asked));
         }
@@ -169,7 +170,8 @@ impl World {
             // What was cleared from the log a moment ago is most easily forgotten.
             let one_in = if asked.looks > 0 { 4 } else { 60 };
             if self.fault_rng.below(one_in) == 0 {
-                let soon = self.fault_rng.below(20 * MS);
+                self.patient.insert(lease, (self.now + PATIENCE, None));
+                let soon = self.fault_rng.below(2) * self.fault_rng.below(20 * MS);
                 self.push(soon, Event::Strike);
             }
         }
