@@ -52,8 +52,8 @@ pub enum Broken {
     LeaseUnfenced,
     /// A revoke of a leader that is deposed in the same turn is sent on to the next leader.
     RevokeForwarded,
-    /// A revoke that was refused is not tried again.
-    RevokeNotRepeated,
+    /// The revokes of one expired lease are never proposed.
+    RevokeForgotten,
     /// A keep-alive is answered without asking the quorum.
     LeaseRenewUnconfirmed,
     /// A leader that is deposed meanwhile takes the next leader's answer to a read for the proof
@@ -131,7 +131,7 @@ pub const LEASES: [(Broken, u64, u64); 9] = [
     (Broken::LeaseByWallClock, 0, 20),
     (Broken::LeaseUnfenced, 0, 50),
     (Broken::RevokeForwarded, 12, 100),
-    (Broken::RevokeNotRepeated, 0, 200),
+    (Broken::RevokeForgotten, 0, 20),
     (Broken::LeaseRenewUnconfirmed, 0, 20),
     (Broken::LeaseRenewConfirmedByNext, 2, 50),
     (Broken::LeaseShortened, 73, 200),

@@ -325,7 +325,6 @@ impl World {
     ) -> Result<(), End> {
         if let Some((member, life, lease)) = self.expiring.remove(&token.0)
             && (member, life) == (at, self.members[at].life)
-            && self.plan.broken != Broken::RevokeNotRepeated
         {
             node.clock.returned(lease, self.lease_ms(at) + 1_000);
         }
