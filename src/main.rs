@@ -16,6 +16,8 @@ mod observe;
 mod places;
 #[path = "main/ports.rs"]
 mod ports;
+#[path = "main/recording.rs"]
+mod recording;
 #[path = "main/run.rs"]
 mod run;
 #[path = "main/service.rs"]

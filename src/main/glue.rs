@@ -4,11 +4,9 @@ use assay::admin::{AlarmKind, DebugSource, HealthSource, Phase, ReadFuture, Text
 use assay::config::{API_VERSION, Config, Level, Log, LogOutput, STORAGE_VERSION, UrlList};
 use assay::edge::{self, Port, Spec};
 use assay::node::{self, Handle, Progress};
-use assay::telemetry::io::{FileKind, IoStats};
+use assay::telemetry::io::IoStats;
 use assay::telemetry::logging;
 use assay::telemetry::metrics::Metrics;
-use assay::telemetry::sync_mix::{SyncMix, SyncMixSnapshot};
-use bench_disk::sampler::recorded::{Recorded, Stream};
 use std::sync::{Arc, OnceLock};
 
 /// Options of the log.
@@ -157,7 +155,7 @@ impl DebugSource for Vars {
                 }),
             ));
         }
-        let mix = serde_json::to_value(recorded(&self.io)).unwrap_or_default();
+        let mix = serde_json::to_value(super::recording::recorded(&self.io)).unwrap_or_default();
         if let Some(node) = self.health.node.get() {
             let levels = node.feature_levels();
             vars.push((
@@ -181,35 +179,6 @@ impl DebugSource for Vars {
             Ok(format!("the cluster is at feature level {level}; there is no way back below it"))
         })
     }
-}
-
-/// What the log and the store wrote before each sync, for `bench-disk run --mix`.
-fn recorded(io: &IoStats) -> Recorded {
-    let snapshot = |kind| io.mix(kind).map(SyncMix::snapshot).unwrap_or_default();
-    let stream = |seen: &SyncMixSnapshot| Stream {
-        writes: seen.writes,
-        bytes: seen.bytes,
-        extents: seen.extents,
-        bytes_per_sync: seen.bytes_per_sync.clone(),
-    };
-    let (log, store) = (snapshot(FileKind::Wal), snapshot(FileKind::Store));
-    Recorded {
-        schema: bench_disk::sampler::recorded::SCHEMA,
-        program: concat!("assay ", env!("CARGO_PKG_VERSION")).to_string(),
-        active_seconds: log.active_seconds,
-        cpu_millis: cpu_millis(),
-        log: stream(&log),
-        store: stream(&store),
-    }
-}
-
-/// Processor time of this process so far.
-fn cpu_millis() -> u64 {
-    use nix::sys::resource::{UsageWho, getrusage};
-    use nix::sys::time::TimeValLike;
-    let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
-    let time = usage.map(|usage| usage.user_time() + usage.system_time());
-    time.map_or(0, |time| time.num_milliseconds().unsigned_abs())
 }
 
 /// Bytes of `/metrics`.

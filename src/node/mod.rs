@@ -55,5 +55,5 @@ pub use membership::{Changed, MemberOp};
 pub use progress::{PHASES, Progress};
 pub use ready::publish;
 pub use start::{Joined, Node, Parts, StartError, start};
-pub use threads::Threads;
+pub use threads::{LOG_THREAD, STORE_THREAD, Threads};
 pub use upgrade::{FeatureLevels, UpgradeError};

@@ -18,7 +18,7 @@ use super::snapshot_in::SnapshotInThread;
 use super::snapshot_out::{SnapshotOut, SnapshotOutThread};
 use super::space::Space;
 use super::store_thread::{StoreRoom, StoreThread};
-use super::threads::Threads;
+use super::threads::{LOG_THREAD, STORE_THREAD, Threads};
 use super::wal_thread::WalThread;
 use super::watch_thread::{WatchLane, WatchThread};
 use crate::config::{Config, DivergenceCheck};
@@ -380,7 +380,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         answers: answers.clone(),
         metrics: metrics.clone(),
     };
-    threads.start("store", move || store_thread.run())?;
+    threads.start(STORE_THREAD, move || store_thread.run())?;
     let local: Arc<dyn Local> = Arc::new(NodeLocal(inner.clone()));
     let others = joined.map(|joined| joined.members).unwrap_or_default();
     for member in others {
@@ -414,7 +414,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         apply: apply.clone(),
         metrics: metrics.clone(),
     };
-    threads.start("wal", move || wal_thread.run())?;
+    threads.start(LOG_THREAD, move || wal_thread.run())?;
     let snapshot_out = SnapshotOutThread {
         queue: snapshots.clone(),
         node: node.clone(),

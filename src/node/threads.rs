@@ -4,10 +4,15 @@ use super::start::StartError;
 use crate::sched;
 use std::thread::JoinHandle;
 
+/// Name of the thread that writes and syncs the log.
+pub const LOG_THREAD: &str = "wal";
+/// Name of the thread that writes and syncs the store.
+pub const STORE_THREAD: &str = "store";
+
 /// Who must run as soon as it is woken, and who can wait for others.
 fn class(name: &str) -> sched::Class {
     match name {
-        "node" | "wal" | "apply" => sched::Class::Prompt,
+        "node" | LOG_THREAD | "apply" => sched::Class::Prompt,
         "hash" | "snapshot-out" | "snapshot-in" => sched::Class::Background,
         _ => sched::Class::Ordinary,
     }

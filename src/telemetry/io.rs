@@ -261,7 +261,7 @@ impl Drop for InFlight<'_> {
         self.cell.latency.record_ns(now_ns.saturating_sub(self.start_ns));
         match (self.mix, self.outcome) {
             (Some((mix, Part::Write)), Some(bytes)) => mix.wrote(self.offset, bytes),
-            (Some((mix, Part::Sync)), Some(_)) => mix.synced(now_ns),
+            (Some((mix, Part::Sync)), Some(_)) => mix.synced(self.start_ns, now_ns),
             _ => {}
         }
         match self.outcome {

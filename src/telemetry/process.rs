@@ -62,6 +62,37 @@ impl Process {
     }
 }
 
+/// What one thread of this process did so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its name.
+    pub name: String,
+    /// Processor time in nanoseconds.
+    pub cpu_ns: u64,
+    /// How often it had nothing more to do and waited: processor time by this is how long it works
+    /// at a stretch.
+    pub turns: u64,
+}
+
+/// The threads of this process; none where `/proc` cannot be read.
+pub fn threads() -> Vec<Thread> {
+    let tasks = read_dir("/proc/self/task").into_iter().flatten().flatten();
+    tasks.filter_map(|task| thread(&task.path())).collect()
+}
+
+/// `None` for a thread that has ended meanwhile, or on a kernel without its accounts.
+fn thread(task: &std::path::Path) -> Option<Thread> {
+    let read = |file: &str| read_to_string(task.join(file)).ok();
+    let status = read("status")?;
+    let turns = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    Some(Thread {
+        name: read("comm")?.trim_end().to_string(),
+        // Time on a processor, time waiting for one, number of times on one.
+        cpu_ns: read("schedstat")?.split_whitespace().next()?.parse().ok()?,
+        turns: turns.trim().parse().ok()?,
+    })
+}
+
 fn conf(variable: SysconfVar) -> Option<u64> {
     sysconf(variable).ok().flatten().and_then(|value| u64::try_from(value).ok())
 }
@@ -109,5 +140,28 @@ mod tests {
         assert!((-2.0..86_400.0).contains(&age), "{age}");
         assert!(process.cpu_seconds.unwrap() >= 0.0);
         assert!(process.network_bytes.is_some());
+    }
+
+    #[test]
+    fn a_thread_that_works_and_waits_is_seen_with_both() {
+        let (go, turns) = std::sync::mpsc::channel();
+        let (done, answers) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new().name("seen-at-work".into()).spawn(move || {
+            for () in turns {
+                let end = clock::now_ns() + 2_000_000;
+                while clock::now_ns() < end {}
+                done.send(()).unwrap();
+            }
+        });
+        for _ in 0..5 {
+            go.send(()).unwrap();
+            answers.recv().unwrap();
+        }
+        let seen = threads().into_iter().find(|thread| thread.name == "seen-at-work").unwrap();
+        drop(go);
+        thread.unwrap().join().unwrap();
+        assert!(seen.cpu_ns >= 1_000_000, "{seen:?}");
+        // It waits for each go; one that came early saves a turn.
+        assert!((1..1_000).contains(&seen.turns), "{seen:?}");
     }
 }

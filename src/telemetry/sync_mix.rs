@@ -12,6 +12,9 @@ const FIRST_OCTAVE: u32 = 6;
 const LAST_OCTAVE: u32 = 26;
 const CLASSES: usize = ((LAST_OCTAVE - FIRST_OCTAVE) * PER_OCTAVE + 1) as usize;
 
+/// A longer time between two syncs says that there was nothing to do, not how a busy process works.
+const MAX_GAP_NS: u64 = 1_000_000_000;
+
 /// Places that are remembered until the next sync; of more writes than that only the number is kept.
 const MAX_PLACES: usize = 65_536;
 
@@ -27,7 +30,23 @@ pub struct SyncMix {
     /// Second of the process clock of the last sync, plus one.
     last_second: AtomicU64,
     active_seconds: AtomicU64,
-    classes: [AtomicU64; CLASSES],
+    /// End of the last sync plus one; zero before the first.
+    last_end_ns: AtomicU64,
+    classes: [Class; CLASSES],
+}
+
+/// Syncs of about the same size.
+#[derive(Debug)]
+struct Class {
+    syncs: AtomicU64,
+    /// Time from the ends of the syncs before to the starts of these.
+    gap_ns: AtomicU64,
+}
+
+impl Class {
+    const fn new() -> Self {
+        Class { syncs: AtomicU64::new(0), gap_ns: AtomicU64::new(0) }
+    }
 }
 
 /// A moment of a [`SyncMix`].
@@ -44,6 +63,9 @@ pub struct SyncMixSnapshot {
     /// Pairs of size in bytes and number of syncs with at most that many bytes written since the
     /// sync before and more than the size of the class before; empty classes are left out.
     pub bytes_per_sync: Vec<(u64, u64)>,
+    /// For each of these pairs the time in microseconds from the end of the sync before to the start
+    /// of such a sync, all of them together, without pauses of more than a second.
+    pub gap_micros: Vec<u64>,
 }
 
 /// Upper end of a class in bytes.
@@ -72,7 +94,8 @@ impl SyncMix {
             bytes: AtomicU64::new(0),
             last_second: AtomicU64::new(0),
             active_seconds: AtomicU64::new(0),
-            classes: [const { AtomicU64::new(0) }; CLASSES],
+            last_end_ns: AtomicU64::new(0),
+            classes: [const { Class::new() }; CLASSES],
         }
     }
 
@@ -90,13 +113,19 @@ impl SyncMix {
         self.unsynced.fetch_add(bytes, Relaxed);
     }
 
-    pub(super) fn synced(&self, now_ns: u64) {
+    pub(super) fn synced(&self, start_ns: u64, now_ns: u64) {
         let bytes = self.unsynced.swap(0, Relaxed);
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         self.extents.fetch_add(extents(&mut places), Relaxed);
         places.clear();
         drop(places);
-        self.classes[class_of(bytes)].fetch_add(1, Relaxed);
+        let class = &self.classes[class_of(bytes)];
+        class.syncs.fetch_add(1, Relaxed);
+        let before = self.last_end_ns.swap(now_ns + 1, Relaxed);
+        let gap_ns = start_ns.saturating_sub(before.saturating_sub(1));
+        if before > 0 && gap_ns <= MAX_GAP_NS {
+            class.gap_ns.fetch_add(gap_ns, Relaxed);
+        }
         let second = now_ns / 1_000_000_000 + 1;
         if self.last_second.swap(second, Relaxed) != second {
             self.active_seconds.fetch_add(1, Relaxed);
@@ -105,16 +134,19 @@ impl SyncMix {
 
     /// What there was so far.
     pub fn snapshot(&self) -> SyncMixSnapshot {
-        let counts = self.classes.iter().map(|class| class.load(Relaxed)).enumerate();
+        let used = || {
+            let all = self.classes.iter().enumerate();
+            all.filter(|(_, class)| class.syncs.load(Relaxed) > 0)
+        };
         SyncMixSnapshot {
             writes: self.writes.load(Relaxed),
             bytes: self.bytes.load(Relaxed),
             extents: self.extents.load(Relaxed),
             active_seconds: self.active_seconds.load(Relaxed),
-            bytes_per_sync: counts
-                .filter(|(_, count)| *count > 0)
-                .map(|(class, count)| (upper(class), count))
+            bytes_per_sync: used()
+                .map(|(number, class)| (upper(number), class.syncs.load(Relaxed)))
                 .collect(),
+            gap_micros: used().map(|(_, class)| class.gap_ns.load(Relaxed) / 1_000).collect(),
         }
     }
 }
@@ -143,12 +175,12 @@ mod tests {
             mix.wrote(page * 4_096, 4_096);
         }
         assert_eq!(mix.snapshot().extents, 0, "known at the sync");
-        mix.synced(1);
+        mix.synced(0, 1);
         assert_eq!(mix.snapshot().extents, 2);
         mix.wrote(0, 320);
         mix.wrote(0, 320);
-        mix.synced(2);
-        mix.synced(3);
+        mix.synced(2, 2);
+        mix.synced(3, 3);
         assert_eq!(mix.snapshot().extents, 3);
     }
 
@@ -170,13 +202,17 @@ mod tests {
         let mix = SyncMix::new();
         mix.wrote(0, 60);
         mix.wrote(60, 40);
-        mix.synced(5_000_000_000);
-        mix.synced(5_900_000_000);
+        mix.synced(4_000_000_000, 5_000_000_000);
+        mix.synced(5_600_000_000, 5_900_000_000);
         mix.wrote(100, 600);
-        mix.synced(9_000_000_000);
+        mix.synced(8_000_000_000, 9_000_000_000);
+        mix.wrote(700, 10);
+        mix.synced(9_000_200_000, 9_000_300_000);
         let seen = mix.snapshot();
-        assert_eq!((seen.writes, seen.bytes, seen.active_seconds), (3, 700, 2));
-        assert_eq!(seen.extents, 2);
-        assert_eq!(seen.bytes_per_sync, [(64, 1), (112, 1), (640, 1)]);
+        assert_eq!((seen.writes, seen.bytes, seen.active_seconds), (4, 710, 2));
+        assert_eq!(seen.extents, 3);
+        assert_eq!(seen.bytes_per_sync, [(64, 2), (112, 1), (640, 1)]);
+        // 600 ms and 200 us; the first has none before it, the pause of two seconds is no gap.
+        assert_eq!(seen.gap_micros, [600_200, 0, 0]);
     }
 }

@@ -113,6 +113,15 @@ async fn a_node_records_what_a_disk_probe_replays() {
     assert!((bytes(&before)..=bytes(&after)).contains(&(mix.log.bytes as f64)), "{mix:?}");
     assert!(mix.log.syncs() >= 50 && mix.log.writes >= 50, "{mix:?}");
     assert!(mix.active_seconds >= 1 && mix.store.syncs() >= 1, "{mix:?}");
+    for stream in [&mix.log, &mix.store] {
+        assert_eq!(stream.gap_micros.len(), stream.bytes_per_sync.len(), "{mix:?}");
+        assert!(stream.cpu_micros > 0, "{mix:?}");
+    }
+    assert!(mix.log.gap_micros.iter().sum::<u64>() > 0, "{mix:?}");
+    let works =
+        |name: &str| mix.threads.iter().any(|t| t.name == name && t.cpu_micros * t.turns > 0);
+    assert!(works("node") && works("apply") && works("edge-0"), "{mix:?}");
+    assert!(!works("wal") && !works("store"), "these are the streams' own: {mix:?}");
 }
 
 /// Figures that the load determines.

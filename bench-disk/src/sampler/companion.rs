@@ -3,6 +3,7 @@
 use crate::ProbeError;
 use crate::sampler::mix::Random;
 use crate::sampler::node::Pulse;
+use crate::sampler::processors;
 use crate::sampler::recorded::Recorded;
 use crate::sampler::scratch::{Scratch, ScratchFile};
 use crate::sampler::shape::Shape;
@@ -101,20 +102,26 @@ impl Commits {
         let Some(interval) = recorded.store_interval() else { return Ok(()) };
         let part = usize::try_from(recorded.store.extent_bytes()).unwrap_or(PAGE);
         let part = part.clamp(1, STEP as usize);
-        let mut next = Instant::now() + interval;
-        while stopped.recv_timeout(next.saturating_duration_since(Instant::now()))
-            == Err(RecvTimeoutError::Timeout)
-        {
-            let mut left = recorded.store.draw(&mut self.random).min(self.length);
+        let mut synced = Instant::now();
+        loop {
+            let draw = recorded.store.draw(&mut self.random);
+            let work = recorded.store.cpu_of(draw.bytes);
+            // What the processor has to do for a commit is a part of the time before its sync.
+            let wait = draw.gap.unwrap_or(interval).saturating_sub(work);
+            let wait = (synced + wait).saturating_duration_since(Instant::now());
+            if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
+                return Ok(());
+            }
+            processors::work(work);
+            let mut left = draw.bytes.min(self.length);
             while left > 0 {
                 let now = left.min(part as u64);
                 self.scatter(now as usize)?;
                 left -= now;
             }
             sync(&self.file, &self.pulse)?;
-            next = next.max(Instant::now()) + interval;
+            synced = Instant::now();
         }
-        Ok(())
     }
 
     /// Writes at a random page.

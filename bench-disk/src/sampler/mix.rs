@@ -2,6 +2,7 @@
 
 use crate::sampler::recorded;
 use crate::sampler::shape::Appends;
+use std::time::Duration;
 
 /// Largest append: a full batch of a loaded node.
 pub const MAX_APPEND: usize = 256 << 10;
@@ -38,17 +39,25 @@ impl Mix {
         }
     }
 
-    /// Bytes of the next append.
-    pub fn size(&mut self) -> usize {
+    /// The next append: its bytes, and how long the one before has been synced when its own sync
+    /// begins, if a node recorded that.
+    pub fn append(&mut self) -> (usize, Option<Duration>) {
         match &self.appends {
-            Appends::Typical => self.typical(),
-            Appends::Fixed(bytes) => *bytes,
+            Appends::Typical => (self.typical(), None),
+            Appends::Fixed(bytes) => (*bytes, None),
             Appends::Recorded(recorded) => {
-                let bytes = recorded.log.draw(&mut self.random);
-                let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(ALIGN);
-                bytes.min(recorded::MAX_APPEND - ALIGN).next_multiple_of(ALIGN)
+                let draw = recorded.log.draw(&mut self.random);
+                let bytes = usize::try_from(draw.bytes).unwrap_or(usize::MAX).max(ALIGN);
+                let bytes = bytes.min(recorded::MAX_APPEND - ALIGN).next_multiple_of(ALIGN);
+                // Requests come at random times: so do the syncs that they wait for.
+                (bytes, draw.gap.map(|mean| self.random.around(mean)))
             }
         }
+    }
+
+    /// Bytes of the next append.
+    pub fn size(&mut self) -> usize {
+        self.append().0
     }
 
     fn typical(&mut self) -> usize {
@@ -79,6 +88,14 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
+    /// A time of an exponential distribution with this mean: what lies between events that know
+    /// nothing of each other.
+    pub fn around(&mut self, mean: Duration) -> Duration {
+        const STEPS: u64 = 1 << 53;
+        let uniform = (self.below(STEPS) + 1) as f64 / STEPS as f64;
+        mean.mul_f64(-uniform.ln())
+    }
+
     /// A number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         (self.word() >> 11) % bound
@@ -88,6 +105,18 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_around_a_mean_have_it_and_its_spread() {
+        let mut random = Random(3);
+        let mean = Duration::from_micros(200);
+        let times: Vec<f64> = (0..20_000).map(|_| random.around(mean).as_secs_f64()).collect();
+        let average = times.iter().sum::<f64>() / times.len() as f64 * 1e6;
+        assert!((190.0..210.0).contains(&average), "{average}");
+        // The median of an exponential distribution is ln 2 of its mean.
+        let below = times.iter().filter(|&&time| time < 200e-6 * std::f64::consts::LN_2).count();
+        assert!((9_600..10_400).contains(&below), "{below}");
+    }
 
     #[test]
     fn ten_thousand_appends_have_a_mean_near_five_kilobytes_and_fit_the_boot_budget() {

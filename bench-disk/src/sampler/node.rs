@@ -5,7 +5,7 @@ use crate::profile::Profile;
 use crate::sampler::companion::Companion;
 use crate::sampler::mix::{Mix, Random};
 use crate::sampler::neighbour::{Kind, Neighbour};
-use crate::sampler::processors::Processors;
+use crate::sampler::processors::{self, Processors};
 use crate::sampler::scratch::Scratch;
 use crate::sampler::segments::Segments;
 use crate::sampler::{Sample, Sampler};
@@ -67,6 +67,8 @@ pub struct NodeSampler {
     content: Vec<u8>,
     pace: Option<Duration>,
     next: Instant,
+    /// End of the last sync.
+    synced: Instant,
     epoch: Instant,
     began: Option<Instant>,
     pulse: Arc<Pulse>,
@@ -87,6 +89,9 @@ impl NodeSampler {
         epoch: Instant,
     ) -> Result<Self, ProbeError> {
         let shape = &profile.shape;
+        if shape.recorded().is_some() {
+            processors::wake_exactly();
+        }
         let (bytes, preparation) = (shape.segment_bytes, shape.preparation);
         let segments = Segments::start(scratch.clone(), bytes, preparation, pulse.clone())?;
         let kinds = [(shape.load.reader(), Kind::Reader), (shape.load.writer(), Kind::Writer)];
@@ -114,6 +119,7 @@ impl NodeSampler {
             content,
             pace: profile.pace,
             next: Instant::now(),
+            synced: Instant::now(),
             epoch,
             began: None,
             pulse,
@@ -130,9 +136,13 @@ impl NodeSampler {
         store.or_else(|| self.neighbours.iter().find_map(Neighbour::failure))
     }
 
-    fn wait_for_turn(&mut self) {
-        let Some(pace) = self.pace else { return };
+    /// Waits as long as the plan says between samples, or as a node was recorded to wait.
+    fn wait_for_turn(&mut self, gap: Option<Duration>) {
         let now = Instant::now();
+        if let Some(gap) = gap {
+            return std::thread::sleep((self.synced + gap).saturating_duration_since(now));
+        }
+        let Some(pace) = self.pace else { return };
         if let Some(left) = self.next.checked_duration_since(now) {
             std::thread::sleep(left);
         }
@@ -185,11 +195,12 @@ impl Sampler for NodeSampler {
         if let Some(error) = self.failure() {
             return Err(error);
         }
-        self.wait_for_turn();
+        let (size, gap) = self.mix.append();
+        self.wait_for_turn(gap);
         let began = *self.began.get_or_insert_with(Instant::now);
-        let size = self.mix.size();
         let timed =
             if self.segments.full(size) { self.change_segment()? } else { self.append(size)? };
+        self.synced = timed.end;
         Ok(Sample {
             latency: timed.latency,
             waited: timed.waited.min(timed.latency),

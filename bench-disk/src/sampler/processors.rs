@@ -2,21 +2,25 @@
 //! waits for a processor as a node's does.
 
 use crate::ProbeError;
-use crate::sampler::recorded::Recorded;
+use crate::sampler::mix::Random;
+use crate::sampler::recorded::{Recorded, Work};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Work and rest of a thread together: a node under load wakes its threads about once per batch.
-const PERIOD: Duration = Duration::from_micros(500);
-
-/// Threads beyond the processors kept busy: a node spreads its work over more threads than it fills.
-const SPREAD: f64 = 1.0;
-
 /// Most threads, whatever a recording says.
-const MAX_THREADS: f64 = 64.0;
+const MAX_THREADS: usize = 64;
+
+/// A thread that is busy less than this part of its time keeps nobody waiting.
+const WORTH_PLAYING: f64 = 0.005;
+
+/// Longest stretch of work: a recording cannot make this process deaf to its end.
+const MAX_WORK: Duration = Duration::from_millis(100);
+
+/// Longest rest, for the same reason.
+const MAX_REST: Duration = Duration::from_secs(1);
 
 /// Threads that are busy a part of their time until this is dropped.
 pub struct Processors {
@@ -24,21 +28,43 @@ pub struct Processors {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// What a thread does in the mean: it works so long, then it waits so long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Turn {
+    work: Duration,
+    rest: Duration,
+}
+
+impl Turn {
+    /// `None` for a thread that does too little to be noticed.
+    fn of(work: &Work, active: Duration) -> Option<Self> {
+        let busy = Duration::from_micros(work.cpu_micros);
+        let share = busy.as_secs_f64() / active.as_secs_f64().max(1.0);
+        if share < WORTH_PLAYING {
+            return None;
+        }
+        let turns = work.turns.max(1) as f64;
+        let rest = active.saturating_sub(busy);
+        Some(Self {
+            work: busy.div_f64(turns).min(MAX_WORK),
+            rest: rest.div_f64(turns).min(MAX_REST),
+        })
+    }
+}
+
 impl Processors {
     /// Starts as much work as the node did; none for a recording that does not say.
     pub fn start(recorded: &Recorded, directory: &Path) -> Result<Self, ProbeError> {
         let mut all = Self { stop: Arc::default(), threads: Vec::new() };
-        let busy = recorded.processors();
-        if busy <= 0.0 {
-            return Ok(all);
-        }
-        let count = (busy.ceil() + SPREAD).min(MAX_THREADS);
-        let work = PERIOD.mul_f64((busy / count).min(1.0));
-        for _ in 0..count as usize {
+        let active = Duration::from_secs(recorded.active_seconds);
+        let turns = recorded.threads.iter().filter_map(|work| Turn::of(work, active));
+        for (number, turn) in turns.take(MAX_THREADS).enumerate() {
             let stop = all.stop.clone();
+            // A sequence of its own for each, the same in every run.
+            let random = Random(0x0000_B05E_D5EE_D000 + number as u64 + 1);
             let thread = std::thread::Builder::new()
                 .name("probe-work".into())
-                .spawn(move || turn(work, &stop))
+                .spawn(move || play(turn, random, &stop))
                 .map_err(ProbeError::io("start a thread for", directory))?;
             all.threads.push(thread);
         }
@@ -55,15 +81,58 @@ impl Drop for Processors {
     }
 }
 
-fn turn(work: Duration, stop: &AtomicBool) {
-    let mut next = Instant::now();
+fn play(turn: Turn, mut random: Random, stop: &AtomicBool) {
+    wake_exactly();
     while !stop.load(Ordering::Relaxed) {
-        let began = Instant::now();
-        while began.elapsed() < work {
-            std::hint::spin_loop();
-        }
-        // Work that found no processor in time is not made up for.
-        next = next.max(began) + PERIOD;
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        work(random.around(turn.work));
+        std::thread::sleep(random.around(turn.rest));
+    }
+}
+
+/// Uses a processor for so long.
+pub fn work(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// Lets this thread sleep for some ten microseconds: the kernel adds up to 50 otherwise, to wake
+/// several threads at once (`PR_SET_TIMERSLACK`, prctl(2)).
+pub fn wake_exactly() {
+    // Refused, sleeps are longer, as everywhere.
+    let _ = nix::sys::prctl::set_timerslack(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_plays_its_share_in_turns_as_long_as_recorded() {
+        let work = |cpu_micros, turns| Work { name: "edge-0".into(), cpu_micros, turns };
+        let turn = Turn::of(&work(3_000_000, 30_000), Duration::from_secs(10));
+        let expected =
+            Turn { work: Duration::from_micros(100), rest: Duration::from_nanos(233_333) };
+        assert_eq!(turn, Some(expected));
+        assert_eq!(Turn::of(&work(40_000, 10), Duration::from_secs(10)), None);
+        let busy = Turn::of(&work(20_000_000, 0), Duration::from_secs(10));
+        assert_eq!(busy, Some(Turn { work: MAX_WORK, rest: Duration::ZERO }));
+    }
+
+    #[test]
+    fn recorded_threads_use_processors_and_end() {
+        let work = Work { name: "edge-0".into(), cpu_micros: 5_000_000, turns: 50_000 };
+        let recorded = Recorded {
+            schema: crate::sampler::recorded::SCHEMA,
+            program: String::new(),
+            active_seconds: 10,
+            threads: vec![work.clone(), Work { cpu_micros: 10, ..work }],
+            log: Default::default(),
+            store: Default::default(),
+        };
+        let playing = Processors::start(&recorded, Path::new("/")).expect("threads");
+        assert_eq!(playing.threads.len(), 1, "of one that does nothing there is none");
+        drop(playing);
     }
 }

@@ -26,6 +26,12 @@ pub const KEY: &str = "disk.mix";
 /// everyday life.
 pub const MAX_APPEND: usize = 4 << 20;
 
+/// A node counts longer pauses as having had nothing to do.
+const MAX_GAP_MICROS: u64 = 1_000_000;
+
+/// Millions of syncs a second for years.
+const MAX_COUNT: u64 = 1 << 44;
+
 /// A larger file is no recording.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -41,13 +47,24 @@ pub struct Recorded {
     pub program: String,
     /// Seconds with at least one sync of the log: what rates are counted over.
     pub active_seconds: u64,
-    /// Processor time of the process, in milliseconds; 0 in recordings of nodes that did not look.
+    /// Threads beside those that write the log and the store; none if nobody looked.
     #[serde(default)]
-    pub cpu_millis: u64,
+    pub threads: Vec<Work>,
     /// Synced appends of the log.
     pub log: Stream,
     /// Syncs of the store's file.
     pub store: Stream,
+}
+
+/// What a thread did while the node was at work.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// Its name.
+    pub name: String,
+    /// Processor time in microseconds.
+    pub cpu_micros: u64,
+    /// How often it waited for something to do.
+    pub turns: u64,
 }
 
 /// What went to one kind of file.
@@ -64,6 +81,22 @@ pub struct Stream {
     /// Pairs of size and count: syncs with at most this many bytes written since the one before,
     /// and more than the size of the pair before.
     pub bytes_per_sync: Vec<(u64, u64)>,
+    /// For each pair the microseconds from the end of the sync before to the start of such a sync,
+    /// all of them together; empty in recordings of nodes that did not look.
+    #[serde(default)]
+    pub gap_micros: Vec<u64>,
+    /// Processor time in microseconds of the thread that wrote; 0 if nobody looked.
+    #[serde(default)]
+    pub cpu_micros: u64,
+}
+
+/// The next sync of a replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Draw {
+    /// Bytes to write before it.
+    pub bytes: u64,
+    /// Mean time from the end of the sync before to the start of such a one, if it was recorded.
+    pub gap: Option<Duration>,
 }
 
 impl Stream {
@@ -72,22 +105,30 @@ impl Stream {
         self.bytes_per_sync.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// Bytes of the next sync, drawn from the classes and evenly inside a class; 0 without any.
-    pub fn draw(&self, random: &mut Random) -> u64 {
+    /// The next sync, drawn from the classes; its bytes evenly inside a class, 0 without any.
+    pub fn draw(&self, random: &mut Random) -> Draw {
         let total = self.syncs();
         if total == 0 {
-            return 0;
+            return Draw::default();
         }
         let mut left = random.below(total);
         let mut below = 0;
-        for &(upper, count) in &self.bytes_per_sync {
+        for (class, &(upper, count)) in self.bytes_per_sync.iter().enumerate() {
             if left < count {
-                return below + 1 + random.below((upper - below).max(1));
+                let bytes = below + 1 + random.below((upper - below).max(1));
+                let gap = self.gap_micros.get(class);
+                return Draw { bytes, gap: gap.map(|&sum| Duration::from_micros(sum / count)) };
             }
             left -= count;
             below = upper;
         }
-        below
+        Draw { bytes: below, gap: None }
+    }
+
+    /// Processor time that belongs to this many bytes.
+    pub fn cpu_of(&self, bytes: u64) -> Duration {
+        let share = bytes as f64 / self.bytes.max(1) as f64;
+        Duration::from_micros((self.cpu_micros as f64 * share.min(1.0)) as u64)
     }
 
     /// Mean bytes that lie together, at least one: by extents, or by write calls if nobody looked.
@@ -152,19 +193,22 @@ impl Recorded {
             if !sizes.clone().is_sorted_by(|a, b| a < b) || sizes.clone().any(|size| size == 0) {
                 return Err("sizes must ascend from above zero".into());
             }
-            if stream.bytes_per_sync.iter().any(|(_, count)| *count > 1 << 48) {
+            if stream.bytes_per_sync.iter().any(|(_, count)| *count > MAX_COUNT) {
                 return Err("a count is out of range".into());
+            }
+            let gaps = &stream.gap_micros;
+            if !gaps.is_empty() && gaps.len() != stream.bytes_per_sync.len() {
+                return Err("there must be a gap for each size".into());
+            }
+            let counts = stream.bytes_per_sync.iter().map(|(_, count)| *count);
+            if gaps.iter().zip(counts).any(|(gap, count)| *gap > count * MAX_GAP_MICROS) {
+                return Err("gaps are longer than a second".into());
             }
         }
         if self.log.syncs() < MIN_SYNCS || self.active_seconds == 0 {
             return Err(format!("{} syncs of the log are too few", self.log.syncs()));
         }
         Ok(())
-    }
-
-    /// Processors that the node kept busy while it was at work.
-    pub fn processors(&self) -> f64 {
-        self.cpu_millis as f64 / 1e3 / self.active_seconds.max(1) as f64
     }
 
     /// Mean distance of the log's syncs while the node was at work.
@@ -200,8 +244,6 @@ mod tests {
         let alone = Recorded::parse(document().to_string().as_bytes()).expect("valid");
         assert_eq!(alone.log_interval(), Duration::from_millis(500));
         assert_eq!(alone.store_interval(), Some(Duration::from_secs(5)));
-        assert_eq!(alone.processors(), 0.0);
-        assert_eq!(Recorded { cpu_millis: 75_000, ..alone.clone() }.processors(), 1.5);
         assert_eq!(alone.store.extent_bytes(), 4_096);
         let looked = Stream { extents: 10, ..alone.store.clone() };
         assert_eq!(looked.extent_bytes(), 16_384);
@@ -213,11 +255,18 @@ mod tests {
     fn draws_follow_the_classes() {
         let recorded = Recorded::parse(document().to_string().as_bytes()).expect("valid");
         let mut random = Random(7);
-        let sizes: Vec<u64> = (0..10_000).map(|_| recorded.log.draw(&mut random)).collect();
+        let log = Stream { gap_micros: vec![50 * 90, 900 * 10], ..recorded.log };
+        let draws: Vec<Draw> = (0..10_000).map(|_| log.draw(&mut random)).collect();
+        let gaps = draws.iter().map(|draw| draw.gap.expect("recorded").as_micros() as u64);
+        assert!(gaps.zip(&draws).all(|(gap, draw)| gap == if draw.bytes > 512 { 900 } else { 50 }));
+        let sizes: Vec<u64> = draws.iter().map(|draw| draw.bytes).collect();
         assert!(sizes.iter().all(|size| (1..=4_096).contains(size)));
         let large = sizes.iter().filter(|&&size| size > 512).count();
         assert!((850..1_150).contains(&large), "{large} of the upper class");
-        assert_eq!(Stream::default().draw(&mut random), 0);
+        assert_eq!(Stream::default().draw(&mut random), Draw::default());
+        assert_eq!(recorded.store.draw(&mut random).gap, None, "of a node that did not look");
+        let store = Stream { cpu_micros: 8_000, ..recorded.store };
+        assert_eq!(store.cpu_of(store.bytes / 4), Duration::from_micros(2_000));
     }
 
     #[test]
@@ -230,6 +279,11 @@ mod tests {
         assert!(refused(&|d| d["schema"] = 2.into()).contains("version 2"));
         assert!(refused(&|d| d["log"]["bytes_per_sync"][0][1] = 1.into()).contains("too few"));
         assert!(refused(&|d| d["log"]["bytes_per_sync"][0][0] = 5_000.into()).contains("ascend"));
+        assert!(
+            refused(&|d| d["log"]["gap_micros"] = serde_json::json!([5])).contains("each size")
+        );
+        let long = serde_json::json!([5, 10_000_001]);
+        assert!(refused(&|d| d["log"]["gap_micros"] = long.clone()).contains("longer"));
         assert!(refused(&|d| d["active_seconds"] = 0.into()).contains("too few"));
         assert!(Recorded::parse(b"{}").is_err());
     }

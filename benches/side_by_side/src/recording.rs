@@ -34,21 +34,33 @@ impl Recording {
     /// What was added since `earlier`, as the document that the probe reads.
     pub(crate) fn since(&self, earlier: &Self) -> Value {
         let mut document = self.0.clone();
-        for field in ["active_seconds", "cpu_millis"] {
-            document[field] = less(&self.0, &earlier.0, field);
+        document["active_seconds"] = less(&self.0, &earlier.0, "active_seconds");
+        for thread in document["threads"].as_array_mut().into_iter().flatten() {
+            let mut all = earlier.0["threads"].as_array().into_iter().flatten();
+            let Some(before) = all.find(|before| before["name"] == thread["name"]) else {
+                continue;
+            };
+            for field in ["cpu_micros", "turns"] {
+                thread[field] = less(thread, before, field);
+            }
         }
         for stream in ["log", "store"] {
             let (now, before) = (&self.0[stream], &earlier.0[stream]);
             let mut classes = classes(now);
-            for (size, count) in self::classes(before) {
-                classes.entry(size).and_modify(|now| *now = now.saturating_sub(count));
+            for (size, (count, gap)) in self::classes(before) {
+                classes.entry(size).and_modify(|now| {
+                    *now = (now.0.saturating_sub(count), now.1.saturating_sub(gap));
+                });
             }
-            classes.retain(|_, count| *count > 0);
+            classes.retain(|_, (count, _)| *count > 0);
             let mut added = Map::new();
-            for field in ["writes", "bytes", "extents"] {
+            for field in ["writes", "bytes", "extents", "cpu_micros"] {
                 added.insert(field.into(), less(now, before, field));
             }
-            added.insert("bytes_per_sync".into(), json!(classes.into_iter().collect::<Vec<_>>()));
+            let pairs: Vec<_> = classes.iter().map(|(size, (count, _))| (size, count)).collect();
+            added.insert("bytes_per_sync".into(), json!(pairs));
+            let gaps: Vec<_> = classes.values().map(|(_, gap)| gap).collect();
+            added.insert("gap_micros".into(), json!(gaps));
             document[stream] = Value::Object(added);
         }
         document
@@ -65,9 +77,14 @@ fn less(now: &Value, before: &Value, field: &str) -> Value {
     json!(of(now).saturating_sub(of(before)))
 }
 
-fn classes(stream: &Value) -> BTreeMap<u64, u64> {
-    let pairs = stream["bytes_per_sync"].as_array().into_iter().flatten();
-    pairs.filter_map(|pair| Some((pair[0].as_u64()?, pair[1].as_u64()?))).collect()
+/// Number of syncs and sum of gaps by size.
+fn classes(stream: &Value) -> BTreeMap<u64, (u64, u64)> {
+    let list = |field: &str| stream[field].as_array().into_iter().flatten();
+    let both = list("bytes_per_sync").zip(list("gap_micros"));
+    let class = |(pair, gap): (&Value, &Value)| {
+        Some((pair[0].as_u64()?, (pair[1].as_u64()?, gap.as_u64()?)))
+    };
+    both.filter_map(class).collect()
 }
 
 #[cfg(test)]
@@ -78,18 +95,23 @@ mod tests {
     fn a_recording_is_cut_to_what_was_added() {
         let at = |seconds: u64, small: u64, large: u64| {
             let stream = json!({"writes": small, "bytes": 100 * small + 9_000 * large,
-                "extents": small, "bytes_per_sync": [[112, small], [10_240, large]]});
+                "extents": small, "cpu_micros": 2 * small,
+                "bytes_per_sync": [[112, small], [10_240, large]],
+                "gap_micros": [30 * small, 9 * large]});
             Recording(json!({"schema": 1, "program": "p", "active_seconds": seconds,
-                "cpu_millis": 100 * seconds,
+                "threads": [{"name": "edge-0", "cpu_micros": 100 * seconds, "turns": seconds}],
                 "log": stream, "store": stream}))
         };
         let added = at(9, 70, 5).since(&at(4, 50, 5));
         assert_eq!(added["schema"], 1);
         assert_eq!(added["active_seconds"], 5);
-        assert_eq!(added["cpu_millis"], 500);
+        let thread = json!([{"name": "edge-0", "cpu_micros": 500, "turns": 5}]);
+        assert_eq!(added["threads"], thread);
         assert_eq!(added["store"], added["log"]);
         assert_eq!(added["log"]["bytes"], 2_000);
         assert_eq!(added["log"]["extents"], 20);
+        assert_eq!(added["log"]["cpu_micros"], 40);
         assert_eq!(added["log"]["bytes_per_sync"], json!([[112, 20]]));
+        assert_eq!(added["log"]["gap_micros"], json!([600]));
     }
 }
