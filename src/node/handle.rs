@@ -4,6 +4,7 @@ use super::answers;
 use super::fence::Fence;
 use super::input::{ApplyInput, HashInput, InTerm, NodeInput, Proposal, Reply};
 use super::lane::{Lane, Taker};
+use super::leases::Times;
 use super::local::NodeLocal;
 use super::snapshot_in::SnapshotIn;
 use crate::config::{Limits, Membership, Timing};
@@ -384,10 +385,7 @@ impl Handle {
     ///
     /// # Errors
     /// The node stops.
-    pub(super) async fn lease_remaining(
-        &self,
-        id: i64,
-    ) -> Result<InTerm<Option<(i64, i64)>>, Refused> {
+    pub(super) async fn lease_remaining(&self, id: i64) -> Result<InTerm<Times>, Refused> {
         self.ask(|reply| NodeInput::LeaseRemaining { id, reply }).await
     }
 

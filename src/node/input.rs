@@ -1,6 +1,7 @@
 //! What travels between the node's threads.
 
 use super::handle::{Done, Refused};
+use super::leases::Times;
 use crate::mvcc::{HashKv, RowsError};
 use crate::{consensus, lease, machine};
 use bytes::Bytes;
@@ -66,7 +67,7 @@ pub(super) enum NodeInput {
     /// A keep-alive.
     LeaseRenew { id: i64, reply: Reply<Result<InTerm<lease::Renewal>, Refused>> },
     /// Remaining and granted seconds of a lease.
-    LeaseRemaining { id: i64, reply: Reply<Result<InTerm<Option<(i64, i64)>>, Refused>> },
+    LeaseRemaining { id: i64, reply: Reply<Result<InTerm<Times>, Refused>> },
     /// All leases, the next to end first.
     LeaseOrder { reply: Reply<Result<Vec<i64>, Refused>> },
     /// A command of the node itself was applied and answered with an error.

@@ -50,7 +50,8 @@ impl World {
         let one_of = |ids: &[u64], n: u64| ids.get(n as usize % ids.len().max(1)).copied();
         let n = self.client_rng.below(1_000);
         let learner = one_of(&conf.learners, n);
-        let leaves = self.plan.leaders_leave && n % 4 != 0 && conf.voters.contains(&leader);
+        let leaves =
+            self.plan.leaders_leave && !n.is_multiple_of(4) && conf.voters.contains(&leader);
         let voter = if leaves { Some(leader) } else { one_of(&conf.voters, n) };
         let room = conf.voters.len() < VOTERS_MAX;
         match self.client_rng.below(10) {
