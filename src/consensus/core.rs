@@ -164,7 +164,8 @@ impl Core {
                     self.requests.propose_in_term(token, data, term);
                 }
                 Input::Change { token, change } => self.requests.change(token, change),
-                Input::Read { token } => self.reads.add(token, now),
+                Input::Read { token } => self.reads.add(token, None, now),
+                Input::ReadInTerm { token, term } => self.reads.add(token, Some(term), now),
                 Input::Wire(wire) => self.wire(wire),
                 Input::OwnDisk(own) => self.own_disk(own),
                 Input::PeerDisk { of, facts } => self.peer_disk(of, facts),
@@ -470,7 +471,7 @@ impl Core {
         self.role = role;
         out.push(Effect::Role(role));
         // Reads that wait for a leader need not wait for the next step.
-        self.offer_reads(now);
+        self.offer_reads(now, out);
         self.settle(out);
     }
 

@@ -17,6 +17,8 @@ type Context = [u8; CONTEXT_BYTES];
 struct Read {
     token: Token,
     since: Millis,
+    /// Only an answer of this member as the leader of this term counts.
+    term: Option<u64>,
 }
 
 struct Asked {
@@ -39,8 +41,15 @@ impl Reads {
         Reads { node, boot, counter: 0, waiting: Vec::new(), asked: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, token: Token, now: Millis) {
-        self.waiting.push(Read { token, since: now });
+    pub(super) fn add(&mut self, token: Token, term: Option<u64>, now: Millis) {
+        self.waiting.push(Read { token, since: now, term });
+    }
+
+    /// Takes out the waiting reads that count on another term than the one led in, if any is. What
+    /// is under way needs no look: a change of the term puts it back first.
+    pub(super) fn misled(&mut self, led: Option<u64>) -> Vec<Token> {
+        let misled = |read: &mut Read| read.term.is_some() && read.term != led;
+        self.waiting.extract_if(.., misled).map(|read| read.token).collect()
     }
 
     /// The context to ask with, if something waits and not too much is under way. The caller says

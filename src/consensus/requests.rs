@@ -38,7 +38,7 @@ impl Core {
         self.offer_changes(out);
         self.admit_in_term(out);
         self.offer_proposals(out);
-        self.offer_reads(now);
+        self.offer_reads(now, out);
     }
 
     /// Messages of this step may have ended the leadership that a proposal counts on.
@@ -209,7 +209,10 @@ impl Core {
     }
 
     /// Asks for one commit index for all waiting reads.
-    pub(super) fn offer_reads(&mut self, now: Millis) {
+    pub(super) fn offer_reads(&mut self, now: Millis, out: &mut Vec<Effect>) {
+        let led = self.leads().then_some(self.raft.raft.term);
+        let misled = self.reads.misled(led).into_iter();
+        out.extend(misled.map(|token| Effect::Refuse { token, why: Refusal::NotLeader }));
         let raft = &self.raft.raft;
         let answerable = match raft.state {
             StateRole::Leader => raft.commit_to_current_term(),

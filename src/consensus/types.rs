@@ -149,6 +149,15 @@ pub enum Input {
         /// Whose it is.
         token: Token,
     },
+    /// A read that also proves that this member led in this term after the read was asked for, as
+    /// what its lease clock said needs. Refused when it does not lead in it any more: the next
+    /// leader's answer would prove something else.
+    ReadInTerm {
+        /// Whose it is.
+        token: Token,
+        /// The term.
+        term: u64,
+    },
     /// A message from another member.
     Wire(Wire),
     /// What the shell knows about the disk of the log; once per tick, before it.

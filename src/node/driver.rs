@@ -8,7 +8,7 @@ use super::answers::{Answers, Turn, send};
 use super::disk_watch::DiskWatch;
 use super::handle::{Inner, Refused};
 use super::input::{
-    ApplyInput, BarrierReply, NodeInput, Persisted, Proposal, Stamps, Waiter, WalInput,
+    ApplyInput, BarrierReply, InTerm, NodeInput, Persisted, Proposal, Stamps, Waiter, WalInput,
 };
 use super::lane::{Lane, Taker, Turns};
 use super::leadership::Leadership;
@@ -210,10 +210,13 @@ impl Loop {
                 self.driver.inner.waiting.leave(proposal.data.len());
                 self.propose(proposal, None, events);
             }
-            NodeInput::Read(reply) => {
+            NodeInput::Read { term, reply } => {
                 let token = self.token();
                 self.reads.insert(token, reply);
-                events.push(Input::Read { token });
+                events.push(match term {
+                    Some(term) => Input::ReadInTerm { token, term },
+                    None => Input::Read { token },
+                });
             }
             NodeInput::Persisted(persisted) => {
                 self.stamp(persisted);
@@ -239,15 +242,10 @@ impl Loop {
                 if let lease::Renewal::ClearRemaining = renewal {
                     self.propose_own(checkpoint(vec![(id, 0)]), None, None, events);
                 }
-                send(reply, Ok(renewal));
+                send(reply, self.in_term(renewal));
             }
             NodeInput::LeaseRemaining { id, reply } => {
-                // Before the timers run "unknown" would be a lie.
-                let times = match self.driver.clock.leads() {
-                    Some(_) => Ok(self.driver.clock.remaining(id, now)),
-                    None => Err(Refused::NotLeader),
-                };
-                send(reply, times);
+                send(reply, self.in_term(self.driver.clock.remaining(id, now)));
             }
             NodeInput::LeaseOrder { reply } => send(reply, Ok(self.driver.clock.ordered())),
             NodeInput::OwnFailed { id } => {
@@ -286,6 +284,12 @@ impl Loop {
     fn token(&mut self) -> Token {
         self.next_token += 1;
         Token(self.next_token)
+    }
+
+    /// What the lease clock said, if it leads: before the timers run "unknown" would be a lie.
+    fn in_term<T>(&self, said: T) -> Result<InTerm<T>, Refused> {
+        let term = self.driver.clock.leads().ok_or(Refused::NotLeader)?;
+        Ok(InTerm { said, term })
     }
 
     fn propose(&mut self, proposal: Proposal, term: Option<u64>, events: &mut Vec<Input>) {

@@ -2,8 +2,9 @@
 
 use super::answers;
 use super::fence::Fence;
-use super::input::{ApplyInput, HashInput, NodeInput, Proposal, Reply};
+use super::input::{ApplyInput, HashInput, InTerm, NodeInput, Proposal, Reply};
 use super::lane::{Lane, Taker};
+use super::leases::Times;
 use super::local::NodeLocal;
 use super::snapshot_in::SnapshotIn;
 use crate::config::{Limits, Membership, Timing};
@@ -334,9 +335,17 @@ impl Handle {
     /// # Errors
     /// No leader, a deadline passed, or the node stops.
     pub async fn linearize(&self) -> Result<(), Refused> {
+        self.linearize_in(None).await
+    }
+
+    /// The same; with a term, only if this member still led in it meanwhile.
+    ///
+    /// # Errors
+    /// As [`Handle::linearize`], and [`Refused::NotLeader`].
+    pub(super) async fn linearize_in(&self, term: Option<u64>) -> Result<(), Refused> {
         let _reading = Reading::new(&self.0.reading);
         let asked_ns = clock::now_ns();
-        let answer = self.barrier(|reply| self.0.hand_in(NodeInput::Read(reply))).await;
+        let answer = self.barrier(|reply| self.0.hand_in(NodeInput::Read { term, reply })).await;
         let answer = answer.map_err(|why| match why {
             Refused::Timeout => self.read_timed_out(asked_ns),
             other => other,
@@ -368,7 +377,7 @@ impl Handle {
     ///
     /// # Errors
     /// The node stops.
-    pub(super) async fn lease_renew(&self, id: i64) -> Result<Renewal, Refused> {
+    pub(super) async fn lease_renew(&self, id: i64) -> Result<InTerm<Renewal>, Refused> {
         self.ask(|reply| NodeInput::LeaseRenew { id, reply }).await
     }
 
@@ -376,7 +385,7 @@ impl Handle {
     ///
     /// # Errors
     /// The node stops.
-    pub(super) async fn lease_remaining(&self, id: i64) -> Result<Option<(i64, i64)>, Refused> {
+    pub(super) async fn lease_remaining(&self, id: i64) -> Result<InTerm<Times>, Refused> {
         self.ask(|reply| NodeInput::LeaseRemaining { id, reply }).await
     }
 

@@ -1,6 +1,7 @@
 //! What travels between the node's threads.
 
 use super::handle::{Done, Refused};
+use super::leases::Times;
 use crate::mvcc::{HashKv, RowsError};
 use crate::{consensus, lease, machine};
 use bytes::Bytes;
@@ -24,6 +25,13 @@ pub(super) type ProposeReply = Reply<Result<Done, Refused>>;
 /// Reply to a barrier: a linearizable read, a store commit, a finished compaction.
 pub(super) type BarrierReply = Reply<Result<(), Refused>>;
 
+/// What a leader's lease clock said, and the term that it led in then.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InTerm<T> {
+    pub(super) said: T,
+    pub(super) term: u64,
+}
+
 /// A command on its way into the log.
 #[derive(Debug)]
 pub(super) struct Proposal {
@@ -41,8 +49,8 @@ pub(super) struct Proposal {
 pub(super) enum NodeInput {
     /// A client's command.
     Propose(Proposal),
-    /// A linearizable read.
-    Read(BarrierReply),
+    /// A linearizable read; with a term, only as the leader of that term.
+    Read { term: Option<u64>, reply: BarrierReply },
     /// Batches up to `batch` are on disk.
     Persisted(Persisted),
     /// The machine has advanced to `index`.
@@ -57,9 +65,9 @@ pub(super) enum NodeInput {
     /// The store holds everything up to this index.
     Durable(u64),
     /// A keep-alive.
-    LeaseRenew { id: i64, reply: Reply<Result<lease::Renewal, Refused>> },
+    LeaseRenew { id: i64, reply: Reply<Result<InTerm<lease::Renewal>, Refused>> },
     /// Remaining and granted seconds of a lease.
-    LeaseRemaining { id: i64, reply: Reply<Result<Option<(i64, i64)>, Refused>> },
+    LeaseRemaining { id: i64, reply: Reply<Result<InTerm<Times>, Refused>> },
     /// All leases, the next to end first.
     LeaseOrder { reply: Reply<Result<Vec<i64>, Refused>> },
     /// A command of the node itself was applied and answered with an error.

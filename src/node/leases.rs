@@ -1,6 +1,7 @@
 //! Keep-alives and times of leases: only the leader's clock knows them, so other members ask it.
 
 use super::handle::{Handle, Refused};
+use super::input::InTerm;
 use super::remote;
 use crate::lease::Renewal;
 use crate::proto::etcdserverpb::{InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest};
@@ -80,30 +81,51 @@ impl Handle {
 
     /// Answers as the leader. [`Refused::NotLeader`] if this member is none, or cannot prove it.
     pub(super) async fn lease_here(&self, what: &What) -> Result<Times, Refused> {
-        let times = match what {
-            What::LeaseRenew(id) => self.renew_here(*id).await?,
-            What::LeaseTimeToLive(id) => self.lease_remaining(*id).await?,
-            What::Change(_) | What::HashPoints(_) | What::FullHash(_) => {
-                return Err(Refused::Dropped);
+        let mut caught_up = false;
+        loop {
+            let (id, InTerm { said: times, term }) = match what {
+                What::LeaseRenew(id) => (*id, self.renew_here(*id).await?),
+                What::LeaseTimeToLive(id) => (*id, self.lease_remaining(*id).await?),
+                What::Change(_) | What::HashPoints(_) | What::FullHash(_) => {
+                    return Err(Refused::Dropped);
+                }
+            };
+            self.led_until_now(term).await?;
+            // Another member may have applied and answered a grant or a revoke that this one had
+            // not. By now it has: what the clock did not know, or knew as another lease of the same
+            // name, is looked for once more, and one that was revoked is gone.
+            let granted = self.reader().lease(id).map(|lease| lease.record.ttl);
+            match times {
+                None if !caught_up => {}
+                Some(_) if granted.is_none() => return Ok(None),
+                Some((_, ttl)) if granted != Some(ttl) && !caught_up => {}
+                _ => return Ok(times),
             }
-        };
-        // A leader that was deposed does not know it yet: what it said counts only if it still led
-        // afterwards. One member has nobody who could have deposed it.
-        if self.reader().members().len() > 1 {
-            self.linearize().await.map_err(|why| match why {
-                Refused::Timeout | Refused::LeaderChanged => Refused::NotLeader,
-                other => other,
-            })?;
+            caught_up = true;
         }
-        Ok(times)
     }
 
-    async fn renew_here(&self, id: i64) -> Result<Times, Refused> {
+    /// A leader that was deposed does not know it yet: what its clock said counts only if it still
+    /// led afterwards, in the same term. That the next leader answers a read proves nothing: it
+    /// counts from its own first moment on and never heard of this keep-alive.
+    async fn led_until_now(&self, term: u64) -> Result<(), Refused> {
+        // One member has nobody who could have deposed it.
+        if self.reader().members().len() <= 1 {
+            return Ok(());
+        }
+        self.linearize_in(Some(term)).await.map_err(|why| match why {
+            Refused::Timeout | Refused::LeaderChanged => Refused::NotLeader,
+            other => other,
+        })
+    }
+
+    async fn renew_here(&self, id: i64) -> Result<InTerm<Times>, Refused> {
         let mut pause = PAUSE_FIRST;
         loop {
-            match self.lease_renew(id).await? {
-                Renewal::Renewed { ttl } => return Ok(Some((ttl, ttl))),
-                Renewal::Unknown => return Ok(None),
+            let InTerm { said, term } = self.lease_renew(id).await?;
+            match said {
+                Renewal::Renewed { ttl } => return Ok(InTerm { said: Some((ttl, ttl)), term }),
+                Renewal::Unknown => return Ok(InTerm { said: None, term }),
                 Renewal::NotLeader => return Err(Refused::NotLeader),
                 // Both end with a log entry that is on its way.
                 Renewal::Ending | Renewal::ClearRemaining => {

@@ -58,7 +58,7 @@ pub fn fail(test: &str, seed: u64, violation: &Violation) -> ! {
 }
 
 /// The first seed that notices a mistake: the one that did so before, else the first of `within`.
-/// `ALL=1` counts from the beginning.
+/// `ALL=1` counts from the beginning, `SEED` tries one alone.
 pub fn caught<T>(
     mistake: &str,
     before: Option<u64>,
@@ -66,9 +66,12 @@ pub fn caught<T>(
     mut run: impl FnMut(u64) -> Result<T, Violation>,
 ) -> u64 {
     let before = before.filter(|_| std::env::var_os("ALL").is_none());
-    let found = before
+    let seeds: Vec<u64> = match number("SEED") {
+        Some(seed) => vec![seed],
+        None => before.into_iter().chain(0..within).collect(),
+    };
+    let found = seeds
         .into_iter()
-        .chain(0..within)
         .find_map(|seed| guarded(|| run(seed)).err().map(|violation| (seed, violation)));
     let Some((seed, violation)) = found else {
         panic!("{mistake} was not noticed in {within} seeds")

@@ -81,10 +81,20 @@ impl Op {
 
 /// Judges the history of one key that is absent in the beginning.
 pub fn check(history: &[Op]) -> Verdict {
-    let seen: HashSet<u64> = history
+    let mut seen: HashSet<u64> = history
         .iter()
         .filter_map(|op| if let Seen::Found(found) = op.seen { found } else { None })
         .collect();
+    // A comparison without an answer whose value was seen found what it expected.
+    let won = |op: &Op, seen: &HashSet<u64>| match (op.seen, op.action) {
+        (Seen::Unknown, Action::Cas(Some(expected), new)) => {
+            (seen.contains(&new) && !seen.contains(&expected)).then_some(expected)
+        }
+        _ => None,
+    };
+    while let Some(expected) = history.iter().find_map(|op| won(op, &seen)) {
+        seen.insert(expected);
+    }
     let mut ops: Vec<Op> =
         history.iter().filter(|op| !op.explains_nothing(&seen)).copied().collect();
     ops.sort_by_key(|op| op.invoked);
@@ -184,6 +194,18 @@ mod tests {
         ];
         assert_eq!(check(&cas), Verdict::Linearizable);
         assert_eq!(check(&[]), Verdict::Linearizable);
+    }
+
+    #[test]
+    fn accepts_a_write_that_only_an_unanswered_comparison_found() {
+        let history = [
+            unknown(0, Action::Put(1)),
+            unknown(2, Action::Cas(Some(1), 2)),
+            unknown(4, Action::Cas(Some(2), 3)),
+            get(6, 7, Some(3)),
+        ];
+        assert_eq!(check(&history), Verdict::Linearizable);
+        assert_eq!(check(&history[1..]), Verdict::NotLinearizable);
     }
 
     #[test]

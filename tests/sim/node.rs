@@ -151,6 +151,19 @@ pub struct Node {
 impl Node {
     /// A turn of the node thread: everything that waits goes into one step.
     pub fn node_turn(&mut self, now_ms: u64, lease_ms: u64, effects: &mut Vec<Effect>) {
+        self.note_leases(lease_ms);
+        // Not before its first own entry is applied: an earlier leader's revoke may be among those
+        // before it.
+        if self.ready && self.leads.is_some() && self.clock.leads() != self.leads {
+            self.clock.promote(self.leads.unwrap_or(0), lease_ms);
+        }
+        let mut inputs = std::mem::take(&mut self.inputs);
+        self.core.step(now_ms, &mut inputs, effects);
+        self.inputs = inputs;
+    }
+
+    /// Tells the clock what was applied, as the node thread does before anything that comes later.
+    pub fn note_leases(&mut self, lease_ms: u64) {
         for change in std::mem::take(&mut self.lease_changes) {
             match change {
                 LeaseChange::Granted { id, ttl } => self.clock.granted(id, ttl, lease_ms),
@@ -160,14 +173,6 @@ impl Node {
                 }
             }
         }
-        // Not before its first own entry is applied: an earlier leader's revoke may be among those
-        // before it.
-        if self.ready && self.leads.is_some() && self.clock.leads() != self.leads {
-            self.clock.promote(self.leads.unwrap_or(0), lease_ms);
-        }
-        let mut inputs = std::mem::take(&mut self.inputs);
-        self.core.step(now_ms, &mut inputs, effects);
-        self.inputs = inputs;
     }
 
     /// Role changes decide who keeps the leases.

@@ -84,6 +84,8 @@ pub struct Plan {
     pub voters: usize,
     /// Whether members are added, promoted and removed.
     pub changes: bool,
+    /// Whether it is mostly the leader that is removed.
+    pub leaders_leave: bool,
     /// Whether members of two versions meet.
     pub levels: bool,
     pub tick: u64,
@@ -114,9 +116,20 @@ pub struct Plan {
     pub step_down: bool,
     /// A member whose version does not know of that.
     pub silent: Option<u64>,
+    /// Longest wait of the apply thread for its turn.
+    pub apply_wait: u64,
+    // Processes.
+    /// Faults last for a quarter to about this many election timeouts.
+    pub fault_elections: u64,
+    /// Within this time after a pause everything that waited happens, in any order, before the node
+    /// thread has its first turn. 0: in the order in which it came.
+    pub wake_spread: u64,
     // Clients.
     pub clients: usize,
     pub think: u64,
+    /// Whether much is asked about leases, also of members that do not answer, and whether faults
+    /// strike where a lease was just kept alive.
+    pub leases: bool,
 }
 
 fn pick<T: Copy>(rng: &mut SimRng, of: &[T]) -> T {
@@ -145,6 +158,7 @@ impl Plan {
             broken,
             voters,
             changes,
+            leaders_leave: SimRng::new(seed ^ 0x6c_76).below(2) == 0,
             // A generator of its own, and no other mistake: everything else about a seed stays.
             levels: voters > 1
                 && matches!(broken, Broken::Nothing | Broken::SkipUnknownCommand)
@@ -175,8 +189,49 @@ impl Plan {
             checkpoint_ms: (rng.below(2) == 0).then_some(400),
             step_down: !seed.is_multiple_of(6),
             silent: seed.is_multiple_of(5).then_some(1 + seed % voters as u64),
+            apply_wait: 300,
+            fault_elections: 3,
+            wake_spread: 0,
             clients: 2 + rng.below(5) as usize,
             think: pick(rng, &[10, 40, 120]) * MS,
+            leases: false,
+        }
+    }
+
+    /// Leases, and what leaders and their successors make of them: pauses longer than the time to
+    /// live, after which everything happens at once, and deaths right after a promise.
+    pub fn leases(seed: u64, broken: Broken) -> Plan {
+        let plan = Plan::draw(seed, broken);
+        let rng = &mut SimRng::new(seed ^ 0x6c_65_61_73);
+        Plan {
+            voters: pick(rng, &[3, 3, 3, 5]),
+            changes: false,
+            levels: false,
+            tick: 100 * MS,
+            chaos: 25_000 * MS,
+            faults: vec![
+                Fault::Pause,
+                Fault::Pause,
+                Fault::Pause,
+                Fault::Isolate,
+                Fault::Crash,
+                Fault::AllPower,
+                Fault::Transfer,
+                Fault::WallStep,
+                Fault::Stall,
+            ],
+            fault_every: 1_500 * MS,
+            delay_min: 300,
+            delay_spread: pick(rng, &[500, 5_000]),
+            loss_permille: pick(rng, &[0, 5]),
+            checkpoint_ms: pick(rng, &[None, Some(400)]),
+            apply_wait: pick(rng, &[300, 20 * MS]),
+            fault_elections: 5,
+            wake_spread: MS,
+            clients: 3,
+            think: pick(rng, &[40, 120]) * MS,
+            leases: true,
+            ..plan
         }
     }
 

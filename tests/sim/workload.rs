@@ -155,6 +155,14 @@ pub fn draw(rng: &mut SimRng, model: &Model, n: u64) -> InternalRaftRequest {
     request
 }
 
+/// A lease that lives long enough to outlast leaders, or not.
+pub fn grant(rng: &mut SimRng) -> InternalRaftRequest {
+    let long = rng.below(4) == 0;
+    let ttl = 1 + rng.below(3) as i64 + if long { 5 } else { 0 };
+    let lease_grant = Some(LeaseGrantRequest { id: lease_id(rng), ttl });
+    InternalRaftRequest { lease_grant, ..InternalRaftRequest::default() }
+}
+
 /// Keys that only single-key requests touch: their histories are judged one by one.
 pub const REGISTERS: u64 = 3;
 

@@ -9,6 +9,7 @@ mod disks;
 mod divergence;
 mod faults;
 mod finish;
+mod holders;
 mod levels;
 mod lives;
 mod packets;
@@ -32,6 +33,7 @@ use super::plan::{Fault, MS, Plan, RATE_PERMILLE};
 use super::watchers::Watcher;
 use clients::{Client, Reading};
 pub use disks::{Outcome, Stall};
+use holders::KeepAlive;
 use lives::{Armed, replace_log};
 
 /// Clients go on for this many election timeouts after the faults have stopped: within the first
@@ -78,10 +80,12 @@ enum Event {
     /// The client gives up its request of this number.
     Timeout(usize, u64),
     Keeper,
+    KeepAlive(KeepAlive),
     Drain(usize),
     Admin,
     Upgrade,
     Fault,
+    Strike,
     Start(usize),
     Retire(usize),
     Heal,
@@ -146,6 +150,7 @@ pub struct Report {
     pub hand_overs: u64,
     pub all_slow: u64,
     pub lease_promises: u64,
+    pub leases_told_gone: u64,
     pub states_compared: u64,
     pub histories: u64,
     pub histories_unknown: u64,
@@ -184,6 +189,7 @@ impl Report {
             (&mut self.hand_overs, other.hand_overs),
             (&mut self.all_slow, other.all_slow),
             (&mut self.lease_promises, other.lease_promises),
+            (&mut self.leases_told_gone, other.leases_told_gone),
             (&mut self.states_compared, other.states_compared),
             (&mut self.histories, other.histories),
             (&mut self.histories_unknown, other.histories_unknown),
@@ -217,6 +223,8 @@ pub struct World {
     /// Who waits for the outcome of a request.
     waiting: BTreeMap<u64, usize>,
     reading: BTreeMap<u64, Reading>,
+    /// Until when the holder of a lease asks nobody any more, or one member alone.
+    patient: BTreeMap<i64, (u64, Option<usize>)>,
     /// Revokes that a member's own clock asked for.
     expiring: BTreeMap<u64, (usize, u64, i64)>,
     next_id: u64,
@@ -228,6 +236,8 @@ pub struct World {
     removals: BTreeSet<usize>,
     checks: divergence::Checks,
     healed: Option<u64>,
+    /// When somebody began to lead last.
+    led_since: u64,
     /// Answers when the faults stopped, and when there was to be progress.
     acked_at_heal: u64,
     quiet: Option<u64>,
@@ -262,6 +272,7 @@ impl World {
             clients: (0..plan.clients).map(|_| Client::default()).collect(),
             waiting: BTreeMap::new(),
             reading: BTreeMap::new(),
+            patient: BTreeMap::new(),
             expiring: BTreeMap::new(),
             next_id: 1,
             smuggled: None,
@@ -276,6 +287,7 @@ impl World {
             removals: BTreeSet::new(),
             checks: divergence::Checks::new(&plan),
             healed: None,
+            led_since: 0,
             acked_at_heal: 0,
             quiet: None,
             report: Report::default(),
@@ -411,7 +423,10 @@ impl World {
                     return Ok(false);
                 }
                 if member.paused_until > self.now {
-                    let wait = member.paused_until - self.now;
+                    let wait = match turn {
+                        Turn::Node => member.paused_until - self.now + self.plan.wake_spread,
+                        _ => self.until_awake(at),
+                    };
                     self.push(wait, Event::Turn { at, life, turn });
                     return Ok(false);
                 }
@@ -420,7 +435,8 @@ impl World {
             Event::Arrive { from, to, packet } => {
                 let paused = self.members[to].paused_until;
                 if paused > self.now {
-                    self.push(paused - self.now, Event::Arrive { from, to, packet });
+                    let wait = self.until_awake(to);
+                    self.push(wait, Event::Arrive { from, to, packet });
                 } else if !self.net.is_cut(from, to, self.now) {
                     self.arrive(from, to, packet)?;
                 } else if let Packet::Snapshot { life, .. } = packet {
@@ -430,10 +446,12 @@ impl World {
             Event::Client(at) => self.client(at)?,
             Event::Timeout(at, op) => self.timeout(at, op),
             Event::Keeper => self.keeper()?,
+            Event::KeepAlive(asked) => self.keep_alive(asked)?,
             Event::Drain(at) => self.drain(at)?,
             Event::Admin => self.admin()?,
             Event::Upgrade => self.upgrade()?,
             Event::Fault => self.fault()?,
+            Event::Strike => self.strike()?,
             Event::Start(at) => self.start(at)?,
             Event::Retire(at) => self.retire(at),
             Event::Heal => self.heal(),
@@ -486,8 +504,23 @@ impl World {
     fn wake(&mut self, at: usize, node: &mut Node, name: &'static str, most: u64, turn: Turn) {
         if node.queued.insert(name) {
             let delay = 1 + self.rng.below(most);
-            self.turn_in(at, delay, turn);
+            let awake = self.members[at].paused_until + self.plan.wake_spread;
+            let waking = name == "node" && self.plan.wake_spread > 0;
+            self.turn_in(
+                at,
+                if waking { delay.max(awake.saturating_sub(self.now)) } else { delay },
+                turn,
+            );
         }
+    }
+
+    /// How long something has to wait for the end of a pause.
+    fn until_awake(&mut self, at: usize) -> u64 {
+        let spread = match self.plan.wake_spread {
+            0 => 0,
+            spread => self.rng.below(spread),
+        };
+        self.members[at].paused_until - self.now + spread
     }
 
     fn wake_node(&mut self, at: usize, node: &mut Node) {

@@ -127,6 +127,46 @@ fn a_read_is_not_answered_by_a_leader_that_was_deposed() {
     assert!(index >= group.status(leader).commit.min(group.status(1).commit));
 }
 
+#[test]
+fn a_read_in_a_term_is_never_answered_by_another_leader() {
+    let mut group = Group::new(3, 0, None);
+    group.elect(1);
+    let term = group.status(1).term;
+    let in_term = |token, term| [Input::ReadInTerm { token: Token(token), term }];
+    group.give(1, in_term(1, term));
+    group.give(1, in_term(2, term - 1));
+    group.give(2, in_term(3, term));
+    group.deliver();
+    assert!(group.read_at(1).is_some());
+    assert_eq!(group.refusal(2), Some(Refusal::NotLeader), "a term that is over");
+    assert_eq!(group.refusal(3), Some(Refusal::NotLeader), "a follower that knows the leader");
+    // Cut off while it asks, and deposed before it is answered.
+    group.lose = |w| w.from() == 1 || w.to() == 1;
+    group.give(1, in_term(4, term));
+    group.give(1, [read(5)]);
+    for _ in 0..40 {
+        group.now += 100;
+        for id in 2..=3 {
+            group.give(id, [Input::Tick]);
+        }
+        group.deliver();
+    }
+    group.lose = |_| false;
+    for _ in 0..10 {
+        group.tick();
+    }
+    assert_eq!(group.status(1).role, Role::Follower);
+    assert_eq!((group.read_at(4), group.refusal(4)), (None, Some(Refusal::NotLeader)));
+    assert!(group.read_at(5).is_some(), "any leader may answer a read");
+    // Deposed by a message of the same step.
+    let leader = group.status(1).leader;
+    let old = group.status(leader).term;
+    group.elect(1);
+    group.give(leader, in_term(6, old));
+    group.deliver();
+    assert_eq!((group.read_at(6), group.refusal(6)), (None, Some(Refusal::NotLeader)));
+}
+
 /// Two followers read at the same moment. Returns whether both are answered without a retry.
 fn both_answered(broken: Option<BrokenRule>) -> bool {
     let mut group = Group::new(3, 0, broken);

@@ -25,7 +25,7 @@ impl World {
         else {
             return Ok(());
         };
-        let steps = self.draw_steps(&conf);
+        let steps = self.draw_steps(&conf, self.members[leader].id);
         let Some((op, id)) = steps.first().copied() else { return Ok(()) };
         let context = match op {
             ChangeOp::AddVoter if conf.learners.contains(&id) => promotion(id),
@@ -45,12 +45,14 @@ impl World {
         })
     }
 
-    fn draw_steps(&mut self, conf: &ConfState) -> Vec<(ChangeOp, u64)> {
+    fn draw_steps(&mut self, conf: &ConfState, leader: u64) -> Vec<(ChangeOp, u64)> {
         let fresh = (self.members.len() < MEMBERS_MAX).then(|| self.members.len() as u64 + 1);
         let one_of = |ids: &[u64], n: u64| ids.get(n as usize % ids.len().max(1)).copied();
         let n = self.client_rng.below(1_000);
         let learner = one_of(&conf.learners, n);
-        let voter = one_of(&conf.voters, n);
+        let leaves =
+            self.plan.leaders_leave && !n.is_multiple_of(4) && conf.voters.contains(&leader);
+        let voter = if leaves { Some(leader) } else { one_of(&conf.voters, n) };
         let room = conf.voters.len() < VOTERS_MAX;
         match self.client_rng.below(10) {
             0..3 => match fresh {

@@ -1,7 +1,6 @@
 //! What clients do and see: writers and readers, one that keeps leases alive, and watchers.
 
 use assay::consensus::{Input, Refusal, Token};
-use assay::lease::Renewal;
 use assay::machine::ReadError;
 use assay::mvcc::{KeyRange, RangeQuery};
 use assay::proto::etcdserverpb::InternalRaftRequest;
@@ -14,6 +13,7 @@ use super::super::linear::{Action, Op, Seen};
 use super::super::model::Kv;
 use super::super::node::{Done, End, Node};
 use super::super::workload;
+use super::holders::{KeepAlive, Kept};
 use super::{Event, MS, World};
 
 /// One client: at most one request under way.
@@ -41,7 +41,7 @@ pub(super) enum Reading {
     /// A client's read: revision that it must see at least.
     Client { client: usize, floor: i64 },
     /// A keep-alive that wants to be sure that its leader still is one.
-    Renewal { lease: i64, granted: u64, since: u64 },
+    KeepAlive { asked: KeepAlive, kept: Option<Kept> },
 }
 
 impl World {
@@ -50,7 +50,7 @@ impl World {
         election / 2 + self.client_rng.below(3 * election)
     }
 
-    fn serving(&self) -> bool {
+    pub(super) fn serving(&self) -> bool {
         self.quiet.is_none()
     }
 
@@ -90,8 +90,11 @@ impl World {
         let kind = self.client_rng.below(100);
         self.with_node(at, |world, node| match kind {
             0..45 => {
-                let request =
-                    workload::draw(&mut world.client_rng, &world.oracle.model, world.next_id);
+                let rng = &mut world.client_rng;
+                let request = match world.plan.leases && rng.below(3) == 0 {
+                    true => workload::grant(rng),
+                    false => workload::draw(rng, &world.oracle.model, world.next_id),
+                };
                 world.ask(client, at, node, request, None);
                 Ok(())
             }
@@ -132,7 +135,8 @@ impl World {
         self.next_id += 1;
         let id = self.next_id;
         let (token, data) = (Token(id), workload::encode(request, id));
-        node.inputs.push(match term.filter(|_| self.plan.broken != Broken::RevokeForwarded) {
+        let unfenced = matches!(self.plan.broken, Broken::RevokeForwarded | Broken::LeaseUnfenced);
+        node.inputs.push(match term.filter(|_| !unfenced) {
             Some(term) => Input::ProposeInTerm { token, data, term },
             None => Input::Propose { token, data },
         });
@@ -148,10 +152,10 @@ impl World {
         request: InternalRaftRequest,
         register: Option<(usize, Action)>,
     ) {
-        let asked = request.lease_revoke.is_some();
+        let asked = request.lease_revoke.as_ref().map(|revoke| revoke.id);
         let id = self.propose(at, node, request);
-        if asked {
-            self.oracle.leases.asked.insert(id);
+        if let Some(lease) = asked {
+            self.oracle.leases.asked.insert(id, lease);
         }
         self.begin_op(client, at, id, register);
     }
@@ -189,7 +193,7 @@ impl World {
         register: Option<(usize, Action)>,
     ) -> Result<(), End> {
         let floor = self.oracle.known_revision;
-        let id = self.read_input(at, node);
+        let id = self.read_input(at, node, None);
         self.begin_op(client, at, id, register);
         self.reading.insert(id, Reading::Client { client, floor });
         if self.plan.broken == Broken::StaleRead && node.is_leader() {
@@ -233,8 +237,8 @@ impl World {
         for token in ready {
             match self.reading.remove(&token.0) {
                 None => {}
-                Some(Reading::Renewal { lease, granted, since }) => {
-                    self.oracle.leases.promised(lease, granted, since)?;
+                Some(Reading::KeepAlive { asked, kept }) => {
+                    self.confirmed(node, asked, kept)?;
                 }
                 Some(Reading::Client { client, floor }) => {
                     self.trace(at, "read", token.0);
@@ -272,10 +276,15 @@ impl World {
         let seen = register.map_or(Seen::Done, |(_, action)| workload::found(action, answer));
         // A grant that was answered is a promise.
         let granted = answer.strip_prefix("grant ").and_then(|text| text.split(' ').nth(1));
-        if let Some(lease) = granted.and_then(|text| text.parse().ok()) {
-            self.oracle.leases.promised(lease, index, invoked)?;
+        let granted = granted.and_then(|text| text.parse().ok());
+        if let Some(lease) = granted {
+            self.oracle.leases.promised(lease, index, invoked, self.now)?;
         }
+        let revoked = self.oracle.leases.asked.get(&request).copied();
         self.complete(client, seen);
+        if let Some(lease) = granted.or(revoked).filter(|_| self.plan.leases) {
+            self.holds(lease);
+        }
         Ok(())
     }
 
@@ -333,46 +342,6 @@ impl World {
         }
         self.clients[client].at = self.choose();
         self.complete(client, Seen::Unknown);
-        Ok(())
-    }
-
-    /// Somebody keeps leases alive, at whoever believes to be the leader.
-    pub(super) fn keeper(&mut self) -> Verdict {
-        if !self.serving() {
-            return Ok(());
-        }
-        let delay = 30 * MS + self.client_rng.below(300 * MS);
-        self.push(delay, Event::Keeper);
-        let ready: Vec<usize> = (0..self.members.len())
-            .filter(|at| self.members[*at].node.as_ref().is_some_and(|node| node.ready))
-            .filter(|at| self.members[*at].paused_until <= self.now)
-            .collect();
-        if ready.is_empty() {
-            return Ok(());
-        }
-        let at = ready[self.client_rng.below(ready.len() as u64) as usize];
-        let lease = 1 + self.client_rng.below(workload::LEASES) as i64;
-        self.with_node(at, |world, node| world.renew(at, node, lease))
-    }
-
-    fn renew(&mut self, at: usize, node: &mut Node, lease: i64) -> Result<(), End> {
-        let Some(granted) = self.oracle.leases.life(lease, node.applied) else { return Ok(()) };
-        match node.clock.renew(lease, self.lease_ms(at)) {
-            Renewal::Renewed { .. } => {
-                let since = self.now;
-                self.trace(at, "renew", lease as u64);
-                if self.plan.broken == Broken::LeaseRenewUnconfirmed {
-                    self.oracle.leases.promised(lease, granted, since)?;
-                    return Ok(());
-                }
-                let id = self.read_input(at, node);
-                self.reading.insert(id, Reading::Renewal { lease, granted, since });
-            }
-            Renewal::ClearRemaining => {
-                self.propose(at, node, workload::checkpoint(&[(lease, 0)]));
-            }
-            _ => {}
-        }
         Ok(())
     }
 

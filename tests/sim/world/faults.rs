@@ -42,10 +42,30 @@ impl World {
         Some(alive[self.fault_rng.below(alive.len() as u64) as usize])
     }
 
-    /// Half an election timeout to several of them: around the length that decides.
+    /// A part of an election timeout to several of them: around the length that decides.
     fn length(&mut self) -> u64 {
         let election = self.plan.election();
-        election / 4 + self.fault_rng.below(3 * election)
+        election / 4 + self.fault_rng.below(self.plan.fault_elections * election)
+    }
+
+    /// One more fault, at the leader, at a moment that somebody chose.
+    pub(super) fn strike(&mut self) -> Verdict {
+        const KINDS: [Fault; 6] = [
+            Fault::Transfer,
+            Fault::Transfer,
+            Fault::AllPower,
+            Fault::Pause,
+            Fault::Crash,
+            Fault::Isolate,
+        ];
+        let Some(at) = self.leader().filter(|_| self.healed.is_none()) else { return Ok(()) };
+        let kind = KINDS[self.fault_rng.below(KINDS.len() as u64) as usize];
+        self.trace(at, "strike", kind as u64);
+        self.say(at, &format!("{kind:?}"));
+        if self.inflict(kind, at)? {
+            self.count(kind);
+        }
+        Ok(())
     }
 
     fn inflict(&mut self, kind: Fault, at: usize) -> Result<bool, super::Violation> {

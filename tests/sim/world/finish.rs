@@ -3,6 +3,7 @@
 use super::super::frame::{Verdict, Violation};
 use super::super::linear::{self, Verdict as Judged};
 use super::super::node::Node;
+use super::super::plan::RATE_PERMILLE;
 use super::{CHECK_EVERY, Event, MS, Report, SETTLE_LIMIT, World};
 use crate::check;
 use assay::mvcc::{KeyRange, RangeQuery};
@@ -44,12 +45,28 @@ impl World {
             self.judge_histories()?;
             return Ok(true);
         };
+        self.leases_end(quiet)?;
         check!(
             self.now < quiet + SETTLE_LIMIT,
             "not settled after {} ms: {why}",
             SETTLE_LIMIT / MS
         );
         Ok(false)
+    }
+
+    /// Nobody keeps a lease alive any more: it ends with the time that the leader gave it, a try
+    /// that was refused, and what the disks take.
+    fn leases_end(&self, quiet: u64) -> Verdict {
+        let longest = self.oracle.model.leases.values().map(|lease| lease.ttl).max();
+        let Some(ttl_s) = longest else { return Ok(()) };
+        let ttl = ttl_s.max(0) as u64 * (1_000 + RATE_PERMILLE) * MS;
+        let most = ttl + 3 * self.plan.election() + 2_000 * MS;
+        check!(
+            self.now < quiet.max(self.led_since) + most,
+            "leases {:?} should have ended",
+            self.oracle.model.leases
+        );
+        Ok(())
     }
 
     /// Compares a member's state with the others' and the model, if nothing is under way there.
@@ -143,6 +160,7 @@ impl World {
         report.compacted_watches = self.watchers.iter().map(|watcher| watcher.compacted).sum();
         report.expired = self.oracle.leases.expired;
         report.lease_promises = self.oracle.leases.promises;
+        report.leases_told_gone = self.oracle.leases.told_gone;
         report.states_compared = self.oracle.compared;
         let operations: u64 = self.members.iter().map(|member| member.disk.ops()).sum();
         super::mix(&mut self.report.hash, operations);

@@ -95,9 +95,10 @@ impl World {
         match packet {
             Packet::Message(bytes, facts) => {
                 let wire = Wire::decode(bytes).map_err(|e| Violation(format!("wire: {e}")))?;
+                // Who sent it: a message that was sent on still names the one that it came from.
+                let of = self.members[from].id;
                 self.with_node(to, |world, node| {
                     world.hears(node, &wire);
-                    let of = wire.from();
                     node.inputs.extend(facts.map(|facts| Input::PeerDisk { of, facts }));
                     node.inputs.push(Input::Wire(wire));
                     world.wake(to, node, "node", 50, Turn::Node);

@@ -173,7 +173,7 @@ impl World {
                     self.oracle.committed(node.id, &committed)?;
                     node.apply_queue.push_back(committed);
                 }
-                self.wake(at, node, "apply", 300, Turn::Apply);
+                self.wake(at, node, "apply", self.plan.apply_wait, Turn::Apply);
             }
             Effect::ReadAt { index, tokens } => {
                 let index = if self.plan.broken == Broken::ReadBeforeApplied { 0 } else { index };
@@ -189,6 +189,7 @@ impl World {
                 self.stands(at, node, change.role)?;
                 node.role(change);
                 if let Some(term) = node.leads {
+                    self.led_since = self.now;
                     self.oracle.raft.leads(node.id, term)?;
                     if self.plan.broken == Broken::LeaseShortened {
                         node.clock.promote(term, self.lease_ms(at));
@@ -250,6 +251,9 @@ impl World {
     fn expire(&mut self, at: usize, node: &mut Node) {
         let now = self.lease_ms(at);
         for expired in node.clock.expired(now, 16) {
+            if self.plan.broken == Broken::RevokeForgotten && expired.id == 3 {
+                continue;
+            }
             let revoke = workload::revoke(expired.id);
             let id = self.propose_in(at, node, revoke, Some(expired.term));
             if let Some(granted) = self.oracle.leases.life(expired.id, node.applied) {
@@ -282,9 +286,14 @@ impl World {
         }
     }
 
-    pub(super) fn read_input(&mut self, at: usize, node: &mut Node) -> u64 {
+    /// Asks for a read; with a term, only as the leader of that term.
+    pub(super) fn read_input(&mut self, at: usize, node: &mut Node, term: Option<u64>) -> u64 {
         self.next_id += 1;
-        node.inputs.push(Input::Read { token: Token(self.next_id) });
+        let token = Token(self.next_id);
+        node.inputs.push(match term {
+            Some(term) => Input::ReadInTerm { token, term },
+            None => Input::Read { token },
+        });
         self.wake_node(at, node);
         self.next_id
     }
