@@ -16,6 +16,7 @@ mod terminal;
 mod verify;
 
 use bench_disk::ProbeError;
+use bench_disk::report::printable;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -119,7 +120,7 @@ pub(crate) fn main() -> ExitCode {
     ExitCode::from(match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("bench-disk: {error}");
+            eprintln!("bench-disk: {}", printable(&error.to_string()));
             code(&error)
         }
     })

@@ -1,6 +1,7 @@
 //! Disks of sibling nodes side by side: one of three identical machines with a bad disk is easy to
 //! overlook and hard on a cluster.
 
+use crate::bounded;
 use crate::judge::Outcome;
 use crate::report::millis;
 use crate::verdict::Verdict;
@@ -84,10 +85,7 @@ pub struct Node {
 pub fn load(path: &Path) -> Result<Verdict, CompareError> {
     let failed = |source| CompareError::Io { path: path.to_path_buf(), source };
     let invalid = |reason: String| CompareError::Invalid { path: path.to_path_buf(), reason };
-    if std::fs::metadata(path).map_err(failed)?.len() > MAX_FILE_BYTES {
-        return Err(invalid("larger than 4 MiB".into()));
-    }
-    let bytes = std::fs::read(path).map_err(failed)?;
+    let bytes = bounded::read(path, MAX_FILE_BYTES).map_err(failed)?;
     let mut document: serde_json::Value =
         serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
     let verdict = document

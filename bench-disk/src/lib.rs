@@ -18,6 +18,7 @@
 )]
 
 pub mod alike;
+mod bounded;
 pub mod compare;
 pub mod consequence;
 pub mod distribution;

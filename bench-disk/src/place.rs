@@ -12,6 +12,10 @@ use std::time::Duration;
 /// nodes that start together share one probe, and restarts in a loop write nothing.
 pub const FRESH: Duration = Duration::from_secs(10 * 60);
 
+/// A verdict from further ahead than clocks are set by hand is not trusted: it would outlive its
+/// expiry by as much.
+const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// What the answer of a verdict is worth here and now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -51,6 +55,11 @@ impl Question<'_> {
                 "it is about a limit of {} ms",
                 verdict.limit_ns as f64 / 1e6
             ));
+        }
+        let ahead = verdict.created.saturating_sub(self.now);
+        if !in_use && ahead > AHEAD.as_secs() {
+            let days = ahead / AHEAD.as_secs();
+            return Standing::Void(format!("it was made {days} days from now, by this clock"));
         }
         if !in_use && self.now > verdict.expires {
             let days = verdict.expires.saturating_sub(verdict.created) / (24 * 60 * 60);

@@ -62,7 +62,7 @@ pub fn age(duration: Duration) -> String {
 pub fn render(environment: &Environment, verdict: &Verdict) -> String {
     let mut out = String::new();
     let mut row = |name: &str, value: String| {
-        let _ = writeln!(out, "{name:<11} {value}");
+        let _ = writeln!(out, "{name:<11} {}", printable(&value));
     };
     row("directory", environment.directory.display().to_string());
     let because = environment.judged_because();
@@ -113,9 +113,25 @@ pub fn render(environment: &Environment, verdict: &Verdict) -> String {
     out
 }
 
+/// The text for one line of a terminal: what would steer it, in names of files above all, is escaped.
+pub fn printable(text: &str) -> String {
+    // Characters that turn the direction of writing hide what a name is.
+    let steers =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match steers(c) {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
 /// Breaks a text between words. The first line begins with `indent`, further ones are indented by
 /// `hang` blanks.
 pub fn wrap(indent: &str, hang: usize, text: &str) -> String {
+    let text = printable(text);
     let mut out = String::from(indent);
     let mut width = indent.len();
     for word in text.split(' ') {
@@ -170,10 +186,19 @@ pub(crate) fn sentence(verdict: &Verdict, limit: &str) -> String {
             let relation = match outcome {
                 Outcome::Pass => "within",
                 Outcome::Fail => "above",
+                // The figures alone would decide; a finding says why they do not.
+                _ if measured.summary.fails() => "above",
+                _ if measured.summary.passes() => "within",
                 _ => "not proven to be within or above",
             };
+            let but = match outcome {
+                Outcome::Inconclusive if !relation.starts_with("not") => {
+                    ", but that is no proof here: see the findings"
+                }
+                _ => "",
+            };
             format!(
-                "p99 {p99} is {relation} the limit of {limit} ({})",
+                "p99 {p99} is {relation} the limit of {limit} ({}){but}",
                 interval(&measured.percentiles, &measured.summary)
             )
         }
@@ -265,6 +290,34 @@ mod tests {
         assert!(rows.iter().all(|row| row.len() <= COLUMNS));
         let marked: Vec<&&str> = rows.iter().filter(|row| row.contains('!')).collect();
         assert!(marked.len() == 1 && marked[0].contains("<= 15 ms"), "{text}");
+    }
+
+    #[test]
+    fn the_answer_does_not_contradict_its_figures() {
+        let said = |slow: usize, n: usize| {
+            let latencies: Vec<u64> =
+                (0..n).map(|i| if i < slow { 15_000_000 } else { 300_000 }).collect();
+            let mut verdict = crate::verdict::tests::sample(Outcome::Inconclusive, 1_000);
+            let measured = verdict.measured.as_mut().expect("measured");
+            measured.summary = Summary::of(&latencies, 10_000_000);
+            measured.percentiles = Percentiles::of(&latencies, &measured.summary).expect("samples");
+            sentence(&verdict, "10 ms")
+        };
+        let proof = "but that is no proof here";
+        assert!(
+            said(900, 1_000).contains("is above the limit") && said(900, 1_000).contains(proof)
+        );
+        let within = said(0, 20_000);
+        assert!(within.contains("is within the limit") && within.contains(proof), "{within}");
+        let open = said(12, 1_000);
+        assert!(open.contains("not proven to be") && !open.contains(proof), "{open}");
+    }
+
+    #[test]
+    fn nothing_that_steers_a_terminal_comes_through() {
+        let name = "a\nb\u{1b}[2Jc\u{202e}d\u{9b}é µ";
+        assert_eq!(printable(name), "a\\nb\\u{1b}[2Jc\\u{202e}d\\u{9b}é µ");
+        assert_eq!(wrap("", 2, name).trim_end(), printable(name));
     }
 
     #[test]

@@ -36,6 +36,29 @@ fn every_finding_can_be_explained_and_a_mistyped_one_is_a_usage_error() {
 }
 
 #[test]
+fn a_directory_that_a_job_file_cannot_name_is_a_usage_error() {
+    let place = Place::new();
+    let output = run(place.on("export-fio", &place.path("a\nrw=read"), &[]));
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn names_of_files_do_not_steer_the_terminal() {
+    let place = Place::new();
+    let odd = place.path("a\nb\u{1b}[2Jc");
+    for command in ["inspect", "verify"] {
+        let output = run(place.on(command, &odd, &[]));
+        let page = String::from_utf8_lossy(&output.stdout);
+        assert!(!page.contains('\u{1b}') && page.contains("a\\nb\\u{1b}[2Jc"), "{page}");
+    }
+    fs::write(&odd, "").expect("written");
+    let output = run(place.on("run", &odd, &[]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && !said.contains('\u{1b}'), "{said}");
+}
+
+#[test]
 fn the_job_file_runs_under_the_real_fio() {
     let place = Place::new();
     let file = place.path("wal.fio");

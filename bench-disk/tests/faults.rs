@@ -219,6 +219,58 @@ fn a_profile_and_a_mix_come_from_files_and_nonsense_is_a_usage_error() {
     }
 }
 
+/// A recording is a file that somebody brings: no number in it may end the program or hold it up.
+#[test]
+fn hostile_recordings_are_refused_or_replayed_within_the_time_box() {
+    const MOST: u64 = u64::MAX;
+    let place = Place::new();
+    let (plan, mix) = (place.path("plan.json"), place.path("mix.json"));
+    let text = r#"{"base": "quick", "samples": 100, "min_seconds": 0, "time_box_seconds": 1,
+                   "side_seconds": 0}"#;
+    fs::write(&plan, text).expect("written");
+    let good = serde_json::json!({
+        "schema": 1, "program": "t", "active_seconds": 1, "threads": [],
+        "log": {"writes": 1000, "bytes": 512_000, "bytes_per_sync": [[512, 1000]]},
+        "store": {"writes": 40, "bytes": 163_840, "bytes_per_sync": [[16_384, 10]]}});
+    for changes in [
+        serde_json::json!({"/active_seconds": MOST, "/store/bytes_per_sync": [[1, 1]]}),
+        serde_json::json!({"/active_seconds": 1_000_000, "/store/bytes_per_sync": []}),
+        serde_json::json!({"/store/cpu_micros": MOST}),
+        serde_json::json!({"/store": {"writes": MOST, "bytes": MOST, "extents": MOST,
+            "bytes_per_sync": [[MOST, 1u64 << 44]], "gap_micros": [0], "cpu_micros": MOST}}),
+        serde_json::json!({"/log/bytes_per_sync": [[1, 0], [MOST, 1u64 << 44]],
+            "/log/gap_micros": [0, MOST], "/log/cpu_micros": MOST}),
+        serde_json::json!({"/threads": vec![serde_json::json!(
+            {"name": "\u{1b}\n", "cpu_micros": 990_000, "turns": MOST}); 2]}),
+        serde_json::json!({"/log/bytes": MOST, "/threads": [
+            {"name": "", "cpu_micros": MOST, "turns": 0}]}),
+    ] {
+        let mut document = good.clone();
+        for (at, value) in changes.as_object().expect("an object") {
+            let (parent, name) = at.rsplit_once('/').expect("a path");
+            document.pointer_mut(parent).expect("there")[name] = value.clone();
+        }
+        fs::write(&mix, document.to_string()).expect("written");
+        let words = ["--profile", plan.to_str().expect("UTF-8"), "--mix"];
+        let mut command = place.command(&[&words[..], &[mix.to_str().expect("UTF-8")]].concat());
+        let mut child =
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started");
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            match child.try_wait().expect("a status") {
+                Some(status) => break status,
+                None if Instant::now() > deadline => {
+                    child.kill().expect("killed");
+                    child.wait().expect("ended");
+                    panic!("it does not end: {changes:#}");
+                }
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        assert!([0, 1, 2, 3].map(Some).contains(&status.code()), "{status}: {changes:#}");
+    }
+}
+
 #[test]
 fn a_short_soak_ends_by_the_disks_own_writes_or_by_its_time() {
     let ended = |plan: &str| {

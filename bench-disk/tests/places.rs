@@ -62,6 +62,21 @@ fn a_file_system_in_memory() {
 }
 
 #[test]
+fn the_kernels_own_file_systems() {
+    let place = Place::new();
+    for (directory, name) in [("/proc/self/fd", "proc"), ("/sys/kernel", "sysfs")] {
+        if !Path::new(directory).exists() {
+            skip("no such place here");
+            continue;
+        }
+        let output = run(place.on("run", Path::new(directory), &[]));
+        let page = text(&output);
+        assert_eq!(output.status.code(), Some(4), "{page}");
+        assert!(page.contains("[volatile-file-system]") && page.contains(name), "{page}");
+    }
+}
+
+#[test]
 fn a_layer_of_a_container() {
     let place = Place::new();
     if !mounts::private() {

@@ -232,9 +232,8 @@ fn a_directory_held_by_a_live_node_is_refused() {
     assert_eq!(place.entries("data"), ["LOCK"]);
 }
 
-#[test]
-fn two_probes_of_one_device_run_one_after_the_other() {
-    let place = Place::new();
+/// Lets a probe wait for another one of its device, and does something meanwhile. Its output.
+fn behind_another_probe(place: &Place, meanwhile: impl FnOnce()) -> std::process::Output {
     let run_dir = place.run_dir();
     let directory = bench_disk::lock::RunDir::at(run_dir).expect("a run directory");
     let environment = bench_disk::env::Environment::inspect(&place.path("data")).expect("seen");
@@ -243,8 +242,8 @@ fn two_probes_of_one_device_run_one_after_the_other() {
     assert!(lock.try_take().expect("no error"));
     let second = directory.lock_of(&key).expect("opened");
     assert!(!second.try_take().expect("no error"), "a second holder");
-    let mut child =
-        place.command(&["--profile", "boot"]).stdout(Stdio::null()).spawn().expect("started");
+    let mut command = place.command(&["--profile", "boot"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("started");
     // The program must have the lock file open and still not have begun to write.
     let deadline = Instant::now() + Duration::from_secs(20);
     while !holds_open(child.id(), &format!("{key}.lock")) {
@@ -252,9 +251,30 @@ fn two_probes_of_one_device_run_one_after_the_other() {
         std::thread::yield_now();
     }
     assert!(child.try_wait().expect("a status").is_none());
+    meanwhile();
     drop(lock);
-    let code = child.wait().expect("ended").code();
-    assert!(ANSWERS.map(Some).contains(&code), "{code:?}");
+    child.wait_with_output().expect("ended")
+}
+
+#[test]
+fn two_probes_of_one_device_run_one_after_the_other() {
+    let output = behind_another_probe(&Place::new(), || {});
+    assert!(ANSWERS.map(Some).contains(&output.status.code()), "{output:?}");
+}
+
+#[test]
+fn a_node_that_starts_while_a_probe_waits_is_left_alone() {
+    let place = Place::new();
+    let mut held = None;
+    let output = behind_another_probe(&place, || {
+        fs::write(place.path("data/LOCK"), "").expect("written");
+        let lock = fs::File::open(place.path("data/LOCK")).expect("opened");
+        lock.lock().expect("locked");
+        held = Some(lock);
+    });
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("held by a running node"));
+    assert_eq!(place.entries("data"), ["LOCK"]);
 }
 
 /// Whether the process has a file of this name open.

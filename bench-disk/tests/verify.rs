@@ -174,6 +174,23 @@ fn a_damaged_an_expired_and_a_missing_verdict_are_told_apart() {
     old.store(&data.join(FILE_NAME)).expect("stored");
     assert_eq!(verify(&place, &data).0, 0);
 
+    // Somebody set the clock back, or had it wrong: by hours that is believed, by days not.
+    let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+    for (hours, expected) in [(20, 0), (50, 3)] {
+        let mut early = old.clone();
+        early.created = now + hours * 60 * 60;
+        early.expires = early.created + 60;
+        early.store(&file).expect("stored");
+        fs::remove_file(data.join(FILE_NAME)).ok();
+        let (code, document) = verify(&place, &data);
+        assert_eq!(code, expected, "{document:#}");
+        let said = document["looked"][1]["reason"].as_str().expect("a reason");
+        assert!(said.contains("by this clock"), "{said}");
+        early.store(&data.join(FILE_NAME)).expect("stored");
+        assert_eq!(verify(&place, &data).0, 0, "a node runs on it");
+    }
+    old.store(&data.join(FILE_NAME)).expect("stored");
+
     let mut bytes = fs::read(data.join(FILE_NAME)).expect("readable");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;

@@ -33,6 +33,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let directory = std::path::absolute(&arguments.dir)
         .map_err(|source| Failure::Output { what: arguments.dir.display().to_string(), source })?;
+    if directory.to_str().is_none_or(|name| name.contains(char::is_control)) {
+        let text = "a job file holds no directory whose name has line breaks or is not UTF-8";
+        return Err(Failure::Usage(text.into()));
+    }
     let mut profile = arguments.profile.clone();
     if let Some(recorded) = &arguments.mix {
         profile = profile.with_mix(recorded.clone());

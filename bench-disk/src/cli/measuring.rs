@@ -59,16 +59,16 @@ impl Options {
         profile
     }
 
-    /// Waits for the time to begin.
-    pub(crate) fn wait(&self) -> Result<(), ProbeError> {
-        let Some(start) = self.start_at else { return Ok(()) };
+    /// Waits for the time to begin; `false` if there is none.
+    pub(crate) fn wait(&self) -> Result<bool, ProbeError> {
+        let Some(start) = self.start_at else { return Ok(false) };
         while let Ok(left) = start.duration_since(SystemTime::now()) {
             if signals::INTERRUPTED.load(Ordering::Relaxed) {
                 return Err(ProbeError::Interrupted);
             }
             std::thread::sleep(left.min(POLL));
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -61,7 +61,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
             let run = SystemTime::now()
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .map_or(1, |since| since.as_nanos() as u64);
-            outputs::remark("writing; pull the plug when the witness has seen some numbers");
+            outputs::remark(
+                "writing once the witness answers; pull the plug when it has seen some numbers",
+            );
             let time = Duration::from_secs(*seconds);
             let interrupt = &signals::INTERRUPTED;
             let written = powercut::write(&directory, witness, run, time, interrupt)?;

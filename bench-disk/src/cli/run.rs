@@ -10,6 +10,7 @@ use bench_disk::env::Environment;
 use bench_disk::judge::Outcome;
 use bench_disk::lock::{self, RunDir};
 use bench_disk::profile::Profile;
+use bench_disk::report::printable;
 use bench_disk::verdict::Verdict;
 use bench_disk::{identity, place, probe};
 use clap::Args;
@@ -64,12 +65,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     signals::listen();
     arguments.outputs.check()?;
     let profile = arguments.measuring.plan(&arguments.profile);
-    if !arguments.measuring.live
-        && let Some(lock) = lock::live_node(&arguments.dir)
-    {
-        return Err(Failure::Live { directory: arguments.dir.clone(), lock });
+    unheld(&arguments.dir, arguments.measuring.live)?;
+    let mut environment = Environment::inspect(&arguments.dir)?;
+    // What stands in the way is told now, and looked for again when the time has come.
+    if environment.refusals().next().is_none() && arguments.measuring.wait()? {
+        unheld(&arguments.dir, arguments.measuring.live)?;
+        environment = Environment::inspect(&arguments.dir)?;
     }
-    let environment = Environment::inspect(&arguments.dir)?;
     let target = arguments.verdict_file.clone().or_else(|| place::target(&environment));
     let verdict = if environment.refusals().next().is_some() {
         probe::blank(&environment, profile.name, arguments.threshold, Outcome::Refused)
@@ -89,12 +91,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     })
 }
 
+/// The directory of a node at work is not measured, but for a gentle look.
+pub(crate) fn unheld(directory: &Path, live: bool) -> Result<(), Failure> {
+    match lock::live_node(directory) {
+        Some(lock) if !live => Err(Failure::Live { directory: directory.to_path_buf(), lock }),
+        _ => Ok(()),
+    }
+}
+
 fn measure(
     arguments: &Arguments,
     profile: &Profile,
     environment: &Environment,
     target: Option<&Path>,
-) -> Result<Verdict, ProbeError> {
+) -> Result<Verdict, Failure> {
     let run_dir = RunDir::locate();
     let identity = identity::Identity::of(environment);
     let bar = Bar::new();
@@ -107,7 +117,8 @@ fn measure(
         )?),
         None => None,
     };
-    arguments.measuring.wait()?;
+    // A node may have started while this waited for another probe.
+    unheld(&arguments.dir, arguments.measuring.live)?;
     let mut verdict = probe::measure(
         environment,
         profile,
@@ -130,6 +141,7 @@ fn keep(verdict: &Verdict, target: Option<&Path>) {
     match target {
         Some(target) => {
             if let Err(error) = verdict.store(target) {
+                let error = printable(&error.to_string());
                 eprintln!("bench-disk: {error}; name another place with --verdict-file");
             }
         }
@@ -149,7 +161,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "us" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
-        _ => return Err(format!("{text:?} needs a unit: us, ms or s, for example 10ms")),
+        _ => return Err(format!("{text:?} is no number with a unit us, ms or s, such as 10ms")),
     };
     let value: f64 = number.parse().map_err(|_| format!("{number:?} is not a number"))?;
     Duration::try_from_secs_f64(value * scale)

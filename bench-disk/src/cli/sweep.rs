@@ -1,10 +1,11 @@
 //! `bench-disk sweep`: curves over sizes, committers and ways to get space.
 
-use crate::cli::run::{Failure, LOCK_PATIENCE};
+use crate::cli::run::{Failure, LOCK_PATIENCE, unheld};
 use crate::cli::{exit, outputs, signals};
 use bench_disk::env::Environment;
 use bench_disk::identity::Identity;
-use bench_disk::lock::{self, RunDir};
+use bench_disk::lock::RunDir;
+use bench_disk::report::printable;
 use bench_disk::sweep;
 use clap::Args;
 use std::io::IsTerminal;
@@ -35,12 +36,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     signals::listen();
     let mut places = Vec::new();
     for directory in [Some(&arguments.dir), arguments.wal_dir.as_ref()].into_iter().flatten() {
-        if let Some(lock) = lock::live_node(directory) {
-            return Err(Failure::Live { directory: directory.clone(), lock });
-        }
+        unheld(directory, false)?;
         let environment = Environment::inspect(directory)?;
         if let Some(refusal) = environment.refusals().next() {
-            eprintln!("bench-disk: {}", refusal.text);
+            eprintln!("bench-disk: {}", printable(&refusal.text));
             return Ok(exit::REFUSED);
         }
         places.push(environment);
@@ -54,6 +53,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
         )?),
         None => None,
     };
+    // A node may have started while this waited for another probe.
+    for place in &places {
+        unheld(&place.directory, false)?;
+    }
     let terminal = std::io::stderr().is_terminal();
     let time = Duration::from_millis(arguments.point_ms);
     let result = sweep::sweep(environment, log, time, &signals::INTERRUPTED, &mut |done, all| {

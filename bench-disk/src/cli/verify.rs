@@ -18,7 +18,7 @@ use std::time::Duration;
 
 #[derive(Args)]
 #[command(after_help = "Exit codes: 0 a stored PASS holds, 1 a stored FAIL holds, 2 usage, 3 no \
-    stored verdict holds, 4 REFUSED, 5 I/O error.\n\nLooks where a node looks: in the directory, \
+    stored verdict holds or it is INCONCLUSIVE, 4 REFUSED, 5 I/O error.\n\nLooks where a node looks: in the directory, \
     beside it, in --verdict-file, and at runs of the last 10 minutes on this host.")]
 pub(crate) struct Arguments {
     /// Directory that holds the data, or will
@@ -132,9 +132,12 @@ fn line(looked: &Looked) -> Line<'_> {
     let (state, outcome, reason) = match (&looked.found, &looked.standing) {
         (Err(error), _) => ("unreadable", None, error.clone()),
         (Ok(Some(verdict)), Some(Standing::Valid(_))) => {
-            let made = age(Duration::from_secs(unix_now().saturating_sub(verdict.created)));
+            let made = match verdict.age(unix_now()) {
+                Some(since) => format!("made {} ago", age(since)),
+                None => "made later than it is by this clock".into(),
+            };
             let outcome = verdict.outcome;
-            ("valid", Some(outcome), format!("{}, made {made} ago, holds", outcome.as_str()))
+            ("valid", Some(outcome), format!("{}, {made}, holds", outcome.as_str()))
         }
         (Ok(Some(verdict)), Some(Standing::Void(reason))) => {
             let outcome = verdict.outcome;

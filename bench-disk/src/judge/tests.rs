@@ -250,3 +250,24 @@ fn a_request_to_stop_and_an_error_end_a_run() {
     let end = collect(&mut Broken, &Profile::boot(), LIMIT, &mut |_| Wish::GoOn);
     assert!(matches!(end, Err(ProbeError::Io { .. })));
 }
+
+#[test]
+fn a_fail_counts_what_is_the_disks_and_says_so_where_more_was_slow() {
+    let text = |waited| {
+        let pace = Profile::boot().pace.map_or(0, nanos);
+        let latency = |i: u64| if i.is_multiple_of(4) { SLOW } else { GOOD };
+        let mut model = Model { latency, pace, waited: 0, now: 0, number: 0 };
+        let profile = Profile::boot();
+        let mut run = collect(&mut model, &profile, LIMIT, &mut |_| Wish::GoOn).expect("a run");
+        // Half of the slow ones had waited for a processor.
+        for (i, disk) in run.disk.iter_mut().enumerate() {
+            *disk -= if i.is_multiple_of(8) { waited } else { 0 };
+        }
+        let judgement = judge(&run, &profile, LIMIT);
+        assert_eq!(judgement.outcome, Outcome::Fail);
+        judgement.findings[0].text.clone()
+    };
+    assert!(text(0).starts_with("250 of 1000 syncs took longer than 10 ms: at least"));
+    let left_out = "125 of 1000 syncs took longer than 10 ms, waits for a processor left out: at";
+    assert!(text(SLOW - GOOD).starts_with(left_out), "{}", text(SLOW - GOOD));
+}

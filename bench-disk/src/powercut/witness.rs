@@ -2,6 +2,7 @@
 
 use super::MESSAGE;
 use crate::ProbeError;
+use crate::bounded;
 use crate::verdict::replace;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
@@ -16,6 +17,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// The ledger is written this often while numbers arrive.
 const KEEP: Duration = Duration::from_millis(200);
 
+/// A ledger is two numbers: a larger file is none.
+const MAX_FILE_BYTES: u64 = 1 << 10;
+
 /// What the witness knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
@@ -28,7 +32,7 @@ pub struct Ledger {
 impl Ledger {
     /// Reads a ledger.
     pub fn load(path: &Path) -> Result<Self, ProbeError> {
-        std::fs::read(path)
+        bounded::read(path, MAX_FILE_BYTES)
             .and_then(|bytes| serde_json::from_slice(&bytes).map_err(io::Error::other))
             .map_err(ProbeError::io("read the ledger", path))
     }

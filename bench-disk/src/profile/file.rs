@@ -10,6 +10,7 @@
 //! disk for a node.
 
 use super::Profile;
+use crate::bounded;
 use crate::sampler::shape::{Appends, Load, Preparation};
 use serde::Deserialize;
 use std::io;
@@ -77,10 +78,7 @@ pub(super) fn load(path: &Path) -> Result<Profile, ProfileError> {
         _ => ProfileError::Io { path: path.to_path_buf(), source },
     };
     let invalid = |reason: String| ProfileError::Invalid { path: path.to_path_buf(), reason };
-    if std::fs::metadata(path).map_err(failed)?.len() > MAX_FILE_BYTES {
-        return Err(invalid("larger than 64 KiB".into()));
-    }
-    parse(&std::fs::read(path).map_err(failed)?).map_err(invalid)
+    parse(&bounded::read(path, MAX_FILE_BYTES).map_err(failed)?).map_err(invalid)
 }
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Profile, String> {

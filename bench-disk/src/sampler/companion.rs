@@ -9,7 +9,7 @@ use crate::sampler::scratch::{Scratch, ScratchFile};
 use crate::sampler::shape::Shape;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -105,7 +105,7 @@ impl Commits {
         let mut synced = Instant::now();
         loop {
             let draw = recorded.store.draw(&mut self.random);
-            let work = recorded.store.cpu_of(draw.bytes);
+            let work = recorded.store.cpu_of(draw.bytes).min(processors::MAX_WORK);
             // What the processor has to do for a commit is a part of the time before its sync.
             let wait = draw.gap.unwrap_or(interval).saturating_sub(work);
             let wait = (synced + wait).saturating_duration_since(Instant::now());
@@ -115,6 +115,10 @@ impl Commits {
             processors::work(work);
             let mut left = draw.bytes.min(self.length);
             while left > 0 {
+                // Bytes in pieces of one are a minute's work: whoever waits for the end must not.
+                if stopped.try_recv() != Err(TryRecvError::Empty) {
+                    return Ok(());
+                }
                 let now = left.min(part as u64);
                 self.scatter(now as usize)?;
                 left -= now;
@@ -141,4 +145,55 @@ fn write(file: &ScratchFile, bytes: &[u8], offset: u64, pulse: &Pulse) -> Result
 fn sync(file: &ScratchFile, pulse: &Pulse) -> Result<(), ProbeError> {
     pulse.syncs.fetch_add(1, Ordering::Relaxed);
     file.file.sync_data().map_err(ProbeError::io("sync a file in", &file.path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::recorded::Stream;
+    use crate::sampler::shape::Appends;
+
+    /// A recording is somebody's file: whatever it says, the end of a run is not waited for long.
+    #[test]
+    fn no_recording_makes_the_commits_deaf_to_their_end() {
+        let store = |cpu_micros, bytes, extents, gap_micros: &[u64]| Stream {
+            writes: 1,
+            bytes,
+            extents,
+            bytes_per_sync: vec![(u64::MAX, 1)],
+            gap_micros: gap_micros.to_vec(),
+            cpu_micros,
+        };
+        for store in [
+            store(u64::MAX, 1, 1, &[0]),
+            store(u64::MAX, u64::MAX, u64::MAX, &[0]),
+            store(0, u64::MAX, u64::MAX, &[]),
+            store(0, 1, 0, &[1_000_000]),
+        ] {
+            let log = Stream { bytes_per_sync: vec![(512, 1 << 44)], ..Stream::default() };
+            let recorded = Recorded {
+                schema: crate::sampler::recorded::SCHEMA,
+                program: String::new(),
+                active_seconds: 1 << 44,
+                threads: Vec::new(),
+                log,
+                store,
+            };
+            let mut shape = Shape::node(4 * STEP);
+            shape.appends = Appends::Recorded(Arc::new(recorded));
+            let directory = tempfile::tempdir().expect("a directory");
+            let scratch = Scratch::new(directory.path(), "");
+            let pulse = Arc::new(Pulse::default());
+            let companion = Companion::start(&scratch, &shape, pulse.clone()).expect("started");
+            let failure = companion.failure.clone();
+            let (sender, ended) = channel();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(300));
+                drop(companion);
+                let _ = sender.send(());
+            });
+            ended.recv_timeout(Duration::from_secs(60)).expect("it ends");
+            assert!(failure.lock().expect("no panic").is_none());
+        }
+    }
 }

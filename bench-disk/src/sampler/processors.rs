@@ -17,9 +17,9 @@ const MAX_THREADS: usize = 64;
 const WORTH_PLAYING: f64 = 0.005;
 
 /// Longest stretch of work: a recording cannot make this process deaf to its end.
-const MAX_WORK: Duration = Duration::from_millis(100);
+pub const MAX_WORK: Duration = Duration::from_millis(100);
 
-/// Longest rest, for the same reason.
+/// Longest mean rest: a thread that does so little keeps nobody waiting.
 const MAX_REST: Duration = Duration::from_secs(1);
 
 /// Threads that are busy a part of their time until this is dropped.
@@ -75,6 +75,7 @@ impl Processors {
 impl Drop for Processors {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -84,8 +85,9 @@ impl Drop for Processors {
 fn play(turn: Turn, mut random: Random, stop: &AtomicBool) {
     wake_exactly();
     while !stop.load(Ordering::Relaxed) {
-        work(random.around(turn.work));
-        std::thread::sleep(random.around(turn.rest));
+        work(random.around(turn.work).min(MAX_WORK));
+        // Woken early by the end alone; a spurious wake is a short rest.
+        std::thread::park_timeout(random.around(turn.rest));
     }
 }
 

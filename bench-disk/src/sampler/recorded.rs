@@ -10,6 +10,7 @@
 //! Sizes are classes, pairs of upper end and count, so that a recording stays small however long
 //! the node runs. A replay draws from them with a fixed seed.
 
+use crate::bounded;
 use crate::sampler::mix::Random;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -166,10 +167,7 @@ impl Recorded {
     pub fn load(path: &Path) -> Result<Self, RecordedError> {
         let failed = |source| RecordedError::Io { path: path.to_path_buf(), source };
         let invalid = |reason: String| RecordedError::Invalid { path: path.to_path_buf(), reason };
-        if std::fs::metadata(path).map_err(failed)?.len() > MAX_FILE_BYTES {
-            return Err(invalid("larger than 1 MiB".into()));
-        }
-        Self::parse(&std::fs::read(path).map_err(failed)?).map_err(invalid)
+        Self::parse(&bounded::read(path, MAX_FILE_BYTES).map_err(failed)?).map_err(invalid)
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
@@ -205,8 +203,13 @@ impl Recorded {
                 return Err("gaps are longer than a second".into());
             }
         }
-        if self.log.syncs() < MIN_SYNCS || self.active_seconds == 0 {
-            return Err(format!("{} syncs of the log are too few", self.log.syncs()));
+        let syncs = self.log.syncs();
+        if syncs < MIN_SYNCS || self.active_seconds == 0 {
+            return Err(format!("{syncs} syncs of the log are too few"));
+        }
+        // A second is active by a sync of the log. One more: the two are not read at once.
+        if self.active_seconds > syncs.saturating_add(1) {
+            return Err(format!("{} active seconds with {syncs} syncs", self.active_seconds));
         }
         Ok(())
     }
@@ -285,6 +288,8 @@ mod tests {
         let long = serde_json::json!([5, 10_000_001]);
         assert!(refused(&|d| d["log"]["gap_micros"] = long.clone()).contains("longer"));
         assert!(refused(&|d| d["active_seconds"] = 0.into()).contains("too few"));
+        assert!(refused(&|d| d["active_seconds"] = 102.into()).contains("102 active seconds"));
+        assert!(refused(&|d| d["active_seconds"] = u64::MAX.into()).contains("active seconds"));
         assert!(Recorded::parse(b"{}").is_err());
     }
 }
