@@ -196,7 +196,7 @@ async fn lane(mut connection: Connection, window: usize, shared: Rc<Shared>) -> 
                     break;
                 }
             }
-            let pushed = connection.push(&message, true);
+            let pushed = connection.push(&message, true)?;
             waiting = pushed.is_none();
             let Some(stream) = pushed else { break };
             calls.insert(stream, (now, Sum::default()));

@@ -73,13 +73,20 @@ impl Connection {
     }
 
     /// Appends a call if the window has room for it.
-    pub(crate) fn push(&mut self, message: &[u8], last: bool) -> Option<u32> {
+    ///
+    /// # Errors
+    /// The message is larger than the window that a stream begins with: it would wait for ever.
+    pub(crate) fn push(&mut self, message: &[u8], last: bool) -> Result<Option<u32>> {
         let needed = Calls::window(message);
+        if needed > INITIAL_WINDOW {
+            let text = format!("a message of {needed} B, more than a stream's first window");
+            return Err(Error::Answer(text));
+        }
         if self.window < needed {
-            return None;
+            return Ok(None);
         }
         self.window -= needed;
-        Some(self.calls.push(&mut self.out, message, last))
+        Ok(Some(self.calls.push(&mut self.out, message, last)))
     }
 
     /// Sends what was pushed and waits for the server to send something; gives that to `sink`.
@@ -187,7 +194,7 @@ impl Sum {
 pub(crate) async fn call(server: SocketAddr, method: Method, message: &[u8]) -> Result<Vec<u8>> {
     let mut connection = Connection::open(server, method).await?;
     let (mut answer, mut end) = (Vec::new(), None);
-    connection.push(message, true);
+    connection.push(message, true)?;
     while end.is_none() {
         let done = |event: Event<'_>| {
             match event {

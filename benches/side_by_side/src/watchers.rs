@@ -117,7 +117,7 @@ fn receive(
             let mut connection = Connection::open(server, Method::Watch).await?;
             // Small messages: the first window is enough for all of them.
             for _ in 0..share {
-                connection.push(create, false);
+                connection.push(create, false)?;
             }
             lanes.spawn_local(lane(connection, shared.clone()));
         }

@@ -27,8 +27,11 @@ const RANGES_IN_FLIGHT: usize = 8;
 const WATCHED_IN_FLIGHT: usize = 16;
 /// Keys that the watched puts go to.
 const WATCHED_KEYS: u64 = 1_000;
-/// Puts in one transaction, and transactions in flight, when keys are loaded.
+/// Most puts in one transaction, and transactions in flight, when keys are loaded.
 const LOAD_PUTS: u64 = 100;
+/// Bytes of values in one transaction: with its keys it fits the window that a stream begins with,
+/// which some servers open further only when they see a message that does not fit.
+const LOAD_BYTES: u64 = 48 << 10;
 pub(crate) const LOADS_IN_FLIGHT: usize = 8;
 /// Keys in one page of the listing client.
 const PAGE_KEYS: u64 = 10_000;
@@ -126,8 +129,9 @@ fn ranges(keys: u64) -> Next {
 /// Transactions that put each key once.
 pub(crate) fn loads(prefix: &str, keys: u64, value: Vec<u8>) -> Next {
     let (prefix, mut from) = (prefix.to_owned(), 0);
+    let puts = (LOAD_BYTES / value.len().max(1) as u64).clamp(1, LOAD_PUTS);
     Box::new(move |message| {
-        let to = (from + LOAD_PUTS).min(keys);
+        let to = (from + puts).min(keys);
         txn_of_puts(message, (from..to).map(|number| (key(&prefix, number), &value[..])));
         let more = from < keys;
         from = to;
@@ -394,6 +398,26 @@ fn list(address: SocketAddr, many: u64, stop: &AtomicBool, listed: &AtomicU64) -
                 return Err(Error::Answer(format!("a page of {} B", answer.len())));
             }
             listed.fetch_add(keys, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http2::{Calls, INITIAL_WINDOW};
+
+    #[test]
+    fn what_loads_keys_fits_the_window_that_a_stream_begins_with() {
+        for bytes in [1, 256, 491, 4_096, 16 << 10] {
+            let mut next = loads("prefix/12/", 1_000, value(bytes));
+            let (mut message, mut messages) = (Vec::new(), 0);
+            while next(&mut message) {
+                assert!(Calls::window(&message) <= INITIAL_WINDOW, "values of {bytes} B");
+                message.clear();
+                messages += 1;
+            }
+            assert!(messages >= 1_000 / LOAD_PUTS, "values of {bytes} B: {messages} messages");
         }
     }
 }

@@ -119,7 +119,7 @@ async fn lane(server: SocketAddr, keys: u64, shared: Arc<Shared>) -> Result<()> 
         while due <= Instant::now() {
             message.clear();
             next(&mut message);
-            if let Some(stream) = connection.push(&message, true) {
+            if let Some(stream) = connection.push(&message, true)? {
                 sent.insert(stream, shared.nanoseconds(Instant::now()));
             }
             due += INTERVAL;
