@@ -142,6 +142,13 @@ fn etcds_checks_and_texts_hold() {
 }
 
 #[test]
+fn a_limit_that_no_disk_can_keep_is_a_mistake() {
+    let text = error(&["--disk-gate-p99=0s"]);
+    assert!(text.contains("disk-gate-p99") && text.contains("above zero"), "{text}");
+    parse_with(&["--disk-gate-p99=1ns"], &[]).expect("a limit");
+}
+
+#[test]
 fn values_have_gos_forms() {
     use value::{duration, number};
     assert_eq!(number("0x10"), Some(16));

@@ -188,7 +188,7 @@ impl Config {
             },
             gate: Gate {
                 mode: one_of(&read, "disk-gate", &["enforce", "strict", "warn", "off"])?,
-                p99: read.duration("disk-gate-p99")?,
+                p99: positive(&read, "disk-gate-p99")?,
                 verdict_file: Some(read.text("disk-verdict-file"))
                     .filter(|text| !text.is_empty())
                     .map(PathBuf::from),
@@ -310,6 +310,15 @@ fn bindable(url: &ListenUrl) -> Result<(), ConfigError> {
         return Err(ConfigError::Invalid(format!("expected IP in URL for binding ({url})")));
     }
     Ok(())
+}
+
+/// A time that nothing can keep to if it is zero.
+fn positive(read: &Reader<'_>, name: &'static str) -> Result<Duration, ConfigError> {
+    let duration = read.duration(name)?;
+    if duration.is_zero() {
+        return Err(read.bad(name, "a duration above zero such as 10ms is expected"));
+    }
+    Ok(duration)
 }
 
 fn timing(read: &Reader<'_>) -> Result<Timing, ConfigError> {

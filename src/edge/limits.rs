@@ -141,7 +141,18 @@ pub struct Counters {
     open: [AtomicUsize; Port::COUNT],
     accepted: AtomicU64,
     refused: AtomicU64,
-    warned: AtomicBool,
+    /// Ports whose crowd was told of, and those that were full: once each.
+    said_crowded: [AtomicBool; Port::COUNT],
+    said_full: [AtomicBool; Port::COUNT],
+}
+
+/// What an operator can do about too many connections. Ports that are not for clients have fixed
+/// shares of a fixed reserve.
+fn remedy(port: Port) -> &'static str {
+    match port {
+        Port::Client => "raise the limit of open files (ulimit -n, LimitNOFILE=)",
+        Port::Peer | Port::Metrics => "find out who holds so many: `ss -tnp` names them",
+    }
 }
 
 impl Counters {
@@ -170,18 +181,28 @@ impl Counters {
         self.accepted.fetch_add(1, Relaxed);
         let open = self.open(port);
         if open >= cap {
-            if self.refused.fetch_add(1, Relaxed) == 0 {
-                let port = port.as_str();
-                tracing::error!(port, open, cap, "connection refused: the cap is reached");
+            self.refused.fetch_add(1, Relaxed);
+            if !self.said_full[port.index()].swap(true, Relaxed) {
+                let name = port.as_str();
+                tracing::error!(
+                    port = name,
+                    open,
+                    cap,
+                    "connection refused: the cap of this port is reached; {}",
+                    remedy(port)
+                );
             }
             return None;
         }
-        if open >= cap / 100 * WARN_PERCENT && cap >= 100 && !self.warned.swap(true, Relaxed) {
+        let crowded = open >= cap / 100 * WARN_PERCENT && cap >= 100;
+        if crowded && !self.said_crowded[port.index()].swap(true, Relaxed) {
+            let name = port.as_str();
             tracing::warn!(
-                port = port.as_str(),
+                port = name,
                 open,
                 cap,
-                "open connections are above 80 % of the cap; raise the limit of open files"
+                "open connections of this port are above 80 % of its cap; {}",
+                remedy(port)
             );
         }
         self.open[port.index()].fetch_add(1, Relaxed);

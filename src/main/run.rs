@@ -97,6 +97,10 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     }
     let mut sides = tls::from_files(config).map_err(|error| refused(&error))?;
     let ports = Ports::reserve(config).map_err(|error| refused(&error))?;
+    let io = Arc::new(IoStats::new());
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io.clone()));
+    DataDir::look(&*disk, &config.paths.data_dir)
+        .map_err(|error| Refusal::new(error.exit_code(), error))?;
     if config.gate.mode != "off" {
         tracing::info!(
             dir = %config.paths.data_dir.display(),
@@ -116,7 +120,6 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     } else {
         tracing::info!(state = decision.state.as_str(), "disk gate: {}", decision.summary);
     }
-    let io = Arc::new(IoStats::new());
     let node_metrics = Arc::new(NodeMetrics::default());
     let metrics = Arc::new(Metrics::new());
     let reading = Arc::new(Mutex::new(GateReading {
@@ -184,7 +187,6 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     };
     serve_early(&mut ports, &sides);
 
-    let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io.clone()));
     let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
     tls::add_self_signed(&mut sides, config, &*disk).map_err(|error| refused(&error))?;
@@ -197,6 +199,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     if let Err(error) = bench_disk::gate::adopt(&decision, &config.paths.data_dir) {
         tracing::warn!(%error, "cannot keep the disk verdict in the data directory");
     }
+    let is_new = dir.format.is_none();
     let joined = match dir.format {
         Some(_) => None,
         None => first
@@ -251,7 +254,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         rpc: Some(api.clone()),
         http: admin.client_routes(Default::default()),
     });
-    ready(config, &decision.summary, &node, &metrics_urls);
+    ready(config, &decision.summary, &node, &metrics_urls, is_new);
     let data_dir = config.paths.data_dir.clone();
     Settle { decision, limit: config.gate.p99, data_dir, io, reading }.start();
     first.block_on(signals.wait(&mut ended));
@@ -259,7 +262,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
+fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String], is_new: bool) {
     let identity = node.handle.identity();
     for url in &config.listen.client.0 {
         if url.is_tls() {
@@ -278,7 +281,7 @@ fn ready(config: &Config, disk: &str, node: &Node, metrics: &[String]) {
     tracing::info!("ready to serve client requests");
     if !config.quiet {
         let ids = (identity.cluster_id, identity.member_id);
-        text::say(&text::started(config, disk, ids, metrics, levels));
+        text::say(&text::started(config, disk, ids, metrics, (!is_new).then_some(levels)));
     }
     service::notify("READY=1\nSTATUS=serving");
 }

@@ -83,13 +83,15 @@ fn security(config: &Config) -> &'static str {
     "  secure    every client and member shows a certificate\n"
 }
 
-/// The text of a start: what runs, on what disk, where, and what is insecure.
+/// The text of a start: what runs, on what disk, where, and what is insecure. Without `levels` (a
+/// member on a new directory: its cluster may be setting its level at this moment) nothing is said
+/// of them.
 pub(crate) fn started(
     config: &Config,
     disk: &str,
     ids: (u64, u64),
     metrics: &[String],
-    levels: FeatureLevels,
+    levels: Option<FeatureLevels>,
 ) -> String {
     let mut text = format!(
         "Assay {VERSION} (etcd API {}), member {:x} of cluster {:x}\n  data      {}\n  disk      \
@@ -103,7 +105,7 @@ pub(crate) fn started(
         if metrics.is_empty() { "on the client port".into() } else { metrics.join(",") },
     );
     text.push_str(security(config));
-    if levels.cluster < levels.own {
+    if let Some(levels) = levels.filter(|levels| levels.cluster < levels.own) {
         let _ = writeln!(
             text,
             "  level     {} of {}: the version before still reads everything, until the upgrade is \

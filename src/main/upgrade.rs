@@ -49,7 +49,7 @@ const AFTER: &str = "\
 Exit codes: 0 done (status: it could be read; finalize: also when there was nothing to finalize),
 1 a certificate file that cannot be used, 2 usage, 10 not yet: a member is older or not connected,
 69 no answer: nobody listens there, no leader, no quorum, or not in time, 77 the member does not
-take it from here: use its own machine, or --cert and --key.";
+take it from here: use a loopback address on its own machine, or --cert and --key.";
 
 /// Ends a rolling upgrade, or says how far it is.
 #[derive(Parser)]
@@ -182,8 +182,9 @@ fn refused(url: &ListenUrl, code: u16, body: &str) -> Failed {
         403 => Failed(
             exit::NOT_ALLOWED,
             format!(
-                "{url} does not take it from here ({body}): run this on the member's own machine, or \
-                 show a client certificate that it verifies (--cert, --key)"
+                "{url} does not take it from here ({body}): run this on the member's own machine \
+                 through a loopback address (one in its --listen-client-urls), or show a client \
+                 certificate that it verifies (--cert, --key)"
             ),
         ),
         404 => Failed(

@@ -165,6 +165,19 @@ pub struct DataDir {
 }
 
 impl DataDir {
+    /// Whether a node may use this directory, as far as can be seen without a change: it is not
+    /// somebody else's and not of a newer format. One that does not exist yet is fine.
+    ///
+    /// # Errors
+    /// See [`DirError`].
+    pub fn look(disk: &dyn Disk, path: &Path) -> Result<(), DirError> {
+        if disk.exists(path)? {
+            refuse_foreign(disk, path)?;
+            read_format(disk, path)?;
+        }
+        Ok(())
+    }
+
     /// Opens or creates the directory and locks it.
     ///
     /// # Errors

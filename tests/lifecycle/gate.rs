@@ -4,7 +4,7 @@
 //! On a machine that is busy the honest answer can be INCONCLUSIVE; then a test asks again, with a
 //! new run directory, until there is a verdict. One that never gets any fails.
 
-use crate::common::{Process, Strace, assay, http_get, skip};
+use crate::common::{Process, Strace, assay, http_get, run, skip};
 use crate::{STOP, on_free_ports};
 use nix::sys::signal::Signal;
 use std::ffi::OsString;
@@ -49,6 +49,18 @@ fn gated(wrapper: Option<Strace>, run_dir: &Path, data_dir: &Path) -> (Command, 
 /// Directories of one try: a run directory, and a parent for data directories.
 fn places() -> (TempDir, TempDir) {
     (tempdir().expect("temp dir"), tempdir().expect("temp dir"))
+}
+
+#[test]
+fn whose_directory_it_is_comes_before_what_its_disk_can() {
+    let (run_dir, home) = places();
+    std::fs::write(home.path().join("notes.txt"), "mine").expect("written");
+    let (mut command, _) = gated(None, run_dir.path(), home.path());
+    let ended = run(&mut command);
+    assert_eq!(ended.code, 78, "{}", ended.stderr);
+    assert!(ended.stderr.contains("not ours"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("disk gate"), "nobody waited for a probe: {}", ended.stderr);
+    assert!(names(run_dir.path()).is_empty());
 }
 
 fn names(dir: &Path) -> Vec<String> {

@@ -202,6 +202,18 @@ fn a_refused_file_system_is_not_written_to_and_names_two_ways_out() {
 }
 
 #[test]
+fn a_start_without_a_pass_shows_the_limit_beside_the_figure() {
+    let fail = (Fake::new(|| Ok(Outcome::Fail)), Mode::Warn);
+    let doubt = (Fake::new(|| Ok(Outcome::Inconclusive)), Mode::Enforce);
+    for (mut host, mode) in [fail, doubt] {
+        let decision = host.check(mode);
+        assert!(decision.start);
+        let summary = &decision.summary;
+        assert!(summary.contains(", p99 ") && summary.contains(", limit 10 ms"), "{summary}");
+    }
+}
+
+#[test]
 fn a_stored_pass_of_any_age_in_the_data_directory_starts_without_a_probe() {
     let mut host = Fake::new(io_error);
     host.store(&place::inside(&host.data_dir()), Outcome::Pass, NOW - 900 * DAY);

@@ -45,6 +45,11 @@ pub(super) fn summary(answer: &Answer, state: State) -> String {
     };
     if let Some(p99) = verdict.p99() {
         let _ = write!(line, ", p99 {}", millis(p99));
+        // Without it "FAIL, p99 8 ms" looks like a mistake: what decides is the proof, not this figure.
+        if state != State::Pass {
+            let limit = millis(Duration::from_nanos(verdict.limit_ns));
+            let _ = write!(line, ", limit {limit}");
+        }
     }
     if answer.from_stored {
         let stored = verdict.age(verdict::unix_now()).map(age);
