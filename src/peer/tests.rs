@@ -148,7 +148,8 @@ struct Served {
     url: String,
 }
 
-fn serve(cluster_id: u64) -> Served {
+/// An edge and a peer port of its own that nothing is served on yet, with its URL.
+fn listen() -> (edge::Edge, edge::Bound, String) {
     let options = edge::Options {
         runtimes: 1,
         limits: edge::Limits::default(),
@@ -160,6 +161,11 @@ fn serve(cluster_id: u64) -> Served {
         edge::Spec { flag: "listen-peer-urls", url, port: edge::Port::Peer, reuse_port: false };
     let bound = edge::bind(&spec).expect("bind");
     let url = format!("http://{}", bound.local_addr().expect("an address"));
+    (edge, bound, url)
+}
+
+fn serve(cluster_id: u64) -> Served {
+    let (edge, bound, url) = listen();
     let told = Arc::new(Told::default());
     let peers = Peers::new(
         Identity { cluster_id, member_id: 2, feature_level: 2 },

@@ -56,6 +56,13 @@ fn send(group: &mut Group) -> SnapshotMeta {
     meta
 }
 
+fn assert_nothing_is_pinned(group: &mut Group) {
+    group.tick();
+    propose(group, 1);
+    let status = group.status(1);
+    assert_eq!(status.last - status.first + 1, TAIL, "nothing is pinned any more");
+}
+
 #[test]
 fn a_follower_that_fell_behind_catches_up() {
     let mut group = one_fell_behind();
@@ -88,10 +95,7 @@ fn a_follower_that_fell_behind_catches_up() {
     }
     assert_eq!(group.status(3).applied, group.status(1).applied);
     assert_eq!(flow(&group), Flow::Replicate);
-    group.tick();
-    propose(&mut group, 1);
-    let status = group.status(1);
-    assert_eq!(status.last - status.first + 1, TAIL, "nothing is pinned any more");
+    assert_nothing_is_pinned(&mut group);
 }
 
 #[test]
@@ -118,10 +122,7 @@ fn what_was_written_while_a_snapshot_travelled_stays_until_the_follower_has_it()
     }
     assert_eq!(matched(&group), group.status(1).last);
     assert_eq!(asked(&group), 1, "one snapshot was enough");
-    group.tick();
-    propose(&mut group, 1);
-    let status = group.status(1);
-    assert_eq!(status.last - status.first + 1, TAIL, "nothing is pinned any more");
+    assert_nothing_is_pinned(&mut group);
 }
 
 #[test]

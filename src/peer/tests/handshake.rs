@@ -104,17 +104,7 @@ impl Peer for Careless {
 
 /// A link of member 1 to what says that it is this, and how often it came.
 fn link_to(identity: Option<pb::Identity>) -> (edge::Edge, Peers, Arc<AtomicUsize>) {
-    let options = edge::Options {
-        runtimes: 1,
-        limits: edge::Limits::default(),
-        observer: Arc::new(edge::NoObserver),
-    };
-    let edge = edge::Edge::start(options).expect("edge");
-    let url = "http://127.0.0.1:0".to_string();
-    let spec =
-        edge::Spec { flag: "listen-peer-urls", url, port: edge::Port::Peer, reuse_port: false };
-    let bound = edge::bind(&spec).expect("bind");
-    let url = format!("http://{}", bound.local_addr().expect("an address"));
+    let (edge, bound, url) = listen();
     let came = Arc::new(AtomicUsize::default());
     let careless = Arc::new(Careless(identity, came.clone()));
     edge.serve(vec![bound], |_, _| edge::Routes {
