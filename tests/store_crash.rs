@@ -26,7 +26,7 @@ const BATCHES: u64 = 6;
 
 fn open(disk: &SimDisk) -> Result<(Writer, Shared, Loaded), StoreError> {
     // A small cache, so that dirty pages are also written before the commit.
-    let options = store::Options { cache_bytes: 64 << 10, clean: false, room: None };
+    let options = store::Options { cache_bytes: 64 << 10, ..store::Options::default() };
     store::open(Arc::new(disk.clone()), Path::new(PATH), &options)
 }
 

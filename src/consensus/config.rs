@@ -44,8 +44,10 @@ pub struct Config {
     pub log_cache_bytes: usize,
     /// Entries kept in memory for followers that lag behind.
     pub log_cache_entries: u64,
-    /// Bytes up to which the log may grow for a follower that is receiving a snapshot.
-    pub log_pinned_bytes: usize,
+    /// Bytes up to which the log in memory may grow: for a follower that is receiving a snapshot, and
+    /// with what the store has not made durable. Above that proposals are refused and entries of a
+    /// leader are not taken.
+    pub log_bytes_max: usize,
     /// Age of an operation of the log's disk at which a leader hands leadership over, milliseconds;
     /// `None`: never, and elections are not put off either.
     pub disk_stall_ms: Option<Millis>,
@@ -69,7 +71,7 @@ impl Config {
             election_tick: 10,
             log_cache_bytes: 64 << 20,
             log_cache_entries: 5_000,
-            log_pinned_bytes: 256 << 20,
+            log_bytes_max: 256 << 20,
             disk_stall_ms: None,
             disk_p99_us: None,
             logger: slog::Logger::root(slog::Discard, slog::o!()),

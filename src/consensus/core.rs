@@ -232,9 +232,17 @@ impl Core {
     /// Whether new proposals must wait until disk or state machine have caught up.
     pub(super) fn overloaded(&self) -> bool {
         self.backpressure
+            || self.log_is_full()
             || self.unapplied_bytes > APPLY_LAG_BYTES_MAX
             || self.raft.raft.raft_log.committed.saturating_sub(self.applied)
                 > APPLY_LAG_ENTRIES_MAX
+    }
+
+    /// Whether the log in memory has reached its bound and nothing of it can be dropped, because the
+    /// store has not made it durable. Only while the store has something to do: it gets room then,
+    /// whatever the other members say.
+    fn log_is_full(&self) -> bool {
+        self.durable < self.handed && self.raft.store().bytes() > self.config.log_bytes_max
     }
 
     /// The library draws its election timeout from a generator of its own. Overwriting it with a
@@ -285,6 +293,8 @@ impl Core {
             WireKind::TimeoutNow if self.disk_hangs() => {}
             // A forwarded proposal that is lost ends as a timeout at the member that sent it.
             WireKind::Propose if self.overloaded() => {}
+            // Lost like any other message that meets a full queue: the leader sends it again.
+            WireKind::Append if self.log_is_full() => {}
             _ => self.hand_to_library(wire),
         }
     }
@@ -500,7 +510,7 @@ impl Core {
             false => config.log_cache_bytes,
         };
         let base = log.truncate(durable, |entries, bytes| {
-            let pinned = last - entries >= pin && bytes <= config.log_pinned_bytes;
+            let pinned = last - entries >= pin && bytes <= config.log_bytes_max;
             let large = bytes > cache_bytes;
             !pinned && (entries - above > config.log_cache_entries || large)
         });

@@ -96,7 +96,7 @@ pub trait RawFile: Send + Sync {
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Length in bytes.
     fn size(&self) -> io::Result<u64>;
-    /// Drops clean cached pages.
+    /// Begins to write dirty cached pages and drops clean ones.
     fn drop_cache(&self) -> io::Result<()>;
     /// Takes the exclusive lock of the file if it is free.
     fn try_lock(&self) -> io::Result<bool>;
@@ -169,7 +169,8 @@ impl File {
     }
 
     /// Drops clean pages of this file from the page cache, so that the next read comes from the
-    /// device. Dirty pages stay. Where the file system knows no such advice nothing happens.
+    /// device. Dirty pages stay, but the kernel begins to write them: a failure of that is reported
+    /// by the next sync. Where the file system knows no such advice nothing happens.
     pub fn drop_cache(&self) -> Result<(), Fault> {
         self.refuse_poisoned(IoOp::Read)?;
         self.raw.drop_cache().map_err(|source| Fault::new(IoOp::Read, &self.path, None, source))

@@ -138,7 +138,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
             limit_seconds: config.gate.p99.as_secs_f64(),
         },
         connection_limits: glue::connection_limits(fd_limit),
-        store_pending_limit: node::STORE_PENDING_MAX_BYTES,
+        store_pending_limit: node::STORE_PENDING_MAX_BYTES as u64,
         phases: &node::PHASES,
         api_version: assay::config::API_VERSION,
         version: text::VERSION,

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Bytes that may wait for the WAL thread before proposals are refused (`architecture.md` 4).
 const WAL_CREDIT_BYTES: usize = 64 << 20;
 /// Bytes of rows that may wait for the store thread before proposals are refused.
-pub const STORE_PENDING_MAX_BYTES: u64 = 256 << 20;
+pub const STORE_PENDING_MAX_BYTES: usize = 256 << 20;
 /// Expired leases proposed for revocation per turn at most; the clock itself hands out no more
 /// than 500 per half second, which is etcd's 1,000 per second.
 const REVOKES_PER_TURN: usize = 500;
@@ -396,7 +396,7 @@ impl Loop {
     fn set_backpressure(&mut self) {
         let inner = &self.driver.inner;
         let full = self.driver.credit.load(Relaxed) > WAL_CREDIT_BYTES
-            || inner.metrics.store_pending_bytes.load(Relaxed) > STORE_PENDING_MAX_BYTES;
+            || inner.reader.rows().pending_bytes() > STORE_PENDING_MAX_BYTES;
         self.driver.core.set_backpressure(full);
         inner.fence.tell(&mut self.driver.core);
     }

@@ -17,10 +17,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
-/// Bytes of rows in one transaction of the file aside: each costs two syncs.
-const BATCH_BYTES: usize = 16 << 20;
-/// Cache of the file aside: it is written in key order and never read.
+/// Bytes of rows in one transaction of the file aside: its pages stay within the cache, so that none
+/// is read back for its checksum.
+const BATCH_BYTES: usize = 1 << 20;
+/// Cache of the file aside, half of it for what is written: in key order, and never read.
 const CACHE_BYTES: usize = 8 << 20;
+/// Bytes after which the kernel begins to write: little at a time, because the log of this member,
+/// and those of others on the same device, wait behind it.
+const WRITE_BEHIND_BYTES: u64 = 1 << 20;
 
 /// What the thread is told.
 pub(super) enum SnapshotIn {
@@ -98,7 +102,12 @@ impl SnapshotInThread {
                 self.min_free
             ));
         }
-        let options = Options { cache_bytes: CACHE_BYTES, clean: true, room: self.room.clone() };
+        let options = Options {
+            cache_bytes: CACHE_BYTES,
+            clean: true,
+            room: self.room.clone(),
+            write_behind: Some(WRITE_BEHIND_BYTES),
+        };
         let at = (meta.index, meta.term);
         let staging = Staging::create(self.disk.clone(), &self.path, at, head.revision, &options);
         let mut arriving = Arriving::new(check(staging), head.revision);

@@ -216,6 +216,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         cache_bytes,
         clean: recovered.1.clean,
         room: Some(Arc::new(StoreRoom::new(metrics.clone()))),
+        write_behind: None,
     };
     store::sweep(&*disk, &store_path, None)?;
     let (writer, shared, loaded) = store::open(disk.clone(), &store_path, &store_options)?;

@@ -110,7 +110,6 @@ impl StoreThread {
         self.metrics.store_commits.record_ns(clock::now_ns() - began);
         let (durable, _) = self.shared.durable();
         self.metrics.durable.store(durable, Relaxed);
-        self.metrics.store_pending_bytes.store(self.shared.pending_bytes() as u64, Relaxed);
         self.node.push(NodeInput::Durable(durable));
         self.apply.push(ApplyInput::StoreIdle);
     }

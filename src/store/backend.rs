@@ -58,11 +58,19 @@ impl Traffic {
     }
 }
 
+/// Bytes written after which the kernel is told to begin with its part.
+#[derive(Debug)]
+struct Behind {
+    every: u64,
+    unsent: AtomicU64,
+}
+
 /// The engine's storage on a `disk::File`.
 pub(crate) struct Backend {
     file: File,
     traffic: Arc<Traffic>,
     room: Option<Arc<dyn Room>>,
+    behind: Option<Behind>,
 }
 
 impl std::fmt::Debug for Backend {
@@ -76,9 +84,21 @@ impl Backend {
         file: File,
         traffic: Arc<Traffic>,
         room: Option<Arc<dyn Room>>,
+        write_behind: Option<u64>,
     ) -> Result<Self, Fault> {
         traffic.file_bytes.store(file.len()?, Ordering::Relaxed);
-        Ok(Self { file, traffic, room })
+        let behind = write_behind.map(|every| Behind { every, unsent: AtomicU64::new(0) });
+        Ok(Self { file, traffic, room, behind })
+    }
+
+    /// Counts what was written, and has the kernel begin to write it when it is enough.
+    fn write_behind(&self, bytes: u64) -> Result<(), Fault> {
+        let Some(behind) = &self.behind else { return Ok(()) };
+        if behind.unsent.fetch_add(bytes, Ordering::Relaxed) + bytes < behind.every {
+            return Ok(());
+        }
+        behind.unsent.store(0, Ordering::Relaxed);
+        self.file.drop_cache()
     }
 
     /// Writes, waiting for room if there is somebody who can.
@@ -143,7 +163,7 @@ impl StorageBackend for Backend {
         self.write_in_room(data, offset).map_err(as_io)?;
         self.traffic.writes.fetch_add(1, Ordering::Relaxed);
         self.traffic.written_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
-        Ok(())
+        self.write_behind(data.len() as u64).map_err(as_io)
     }
 
     fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {

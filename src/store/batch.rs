@@ -138,7 +138,7 @@ impl Writer {
 
     fn try_commit(&mut self, batch: &Batch) -> Result<CommitStats, StoreError> {
         let before = self.traffic.count();
-        write_batch(&self.db, batch)?;
+        write_batch(&self.db, batch, Keep::Now)?;
         self.applied = batch.applied;
         self.revision = batch.revision;
         self.shared.publish(View::open(&self.db, self.applied, self.revision)?);
@@ -188,13 +188,26 @@ impl Writer {
     }
 }
 
+/// When a transaction has to be on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// When it returns.
+    Now,
+    /// With the next one that is kept now; for a file that counts for nothing before that.
+    Later,
+}
+
 /// One transaction: rows, drops, small tables, and the applied index that vouches for them.
-pub(super) fn write_batch(db: &Database, batch: &Batch) -> Result<(), StoreError> {
+pub(super) fn write_batch(db: &Database, batch: &Batch, keep: Keep) -> Result<(), StoreError> {
     let mut transaction = db.begin_write().map_err(engine("begin write"))?;
-    transaction.set_durability(Durability::Immediate).map_err(engine("set durability"))?;
+    let durability = match keep {
+        Keep::Now => Durability::Immediate,
+        Keep::Later => Durability::None,
+    };
+    transaction.set_durability(durability).map_err(engine("set durability"))?;
     // The allocator state goes into the commit: a start after a kill reads it instead of walking
     // the whole file (milliseconds against seconds), for the price of the second sync.
-    transaction.set_quick_repair(true);
+    transaction.set_quick_repair(keep == Keep::Now);
     let known = {
         let state = transaction.open_table(STATE).map_err(engine("open table state"))?;
         content::current(&state).map_err(engine("read table state"))?.or(batch.content_before)

@@ -88,11 +88,15 @@ pub struct Options {
     pub clean: bool,
     /// Who waits for room on a full file system; without one a full file system is an error.
     pub room: Option<Arc<dyn Room>>,
+    /// Bytes after which the kernel begins to write what it was given, instead of at the next sync
+    /// all at once, and forgets what is written; `None`: at the next sync. For a file that is
+    /// written once and not read meanwhile.
+    pub write_behind: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: DEFAULT_CACHE_BYTES, clean: false, room: None }
+        Self { cache_bytes: DEFAULT_CACHE_BYTES, clean: false, room: None, write_behind: None }
     }
 }
 
@@ -200,7 +204,8 @@ fn engine_open(
     traffic: &Arc<Traffic>,
     options: &Options,
 ) -> Result<Database, StoreError> {
-    let backend = Backend::new(file, Arc::clone(traffic), options.room.clone())?;
+    let room = options.room.clone();
+    let backend = Backend::new(file, Arc::clone(traffic), room, options.write_behind)?;
     Builder::new()
         .set_cache_size(options.cache_bytes)
         .create_with_backend(backend)

@@ -1,7 +1,7 @@
 //! A whole state on its way from one store to another: read from a view, written to a file aside,
 //! and put in the place of the old file.
 
-use super::batch::{running_of, write_batch};
+use super::batch::{Keep, running_of, write_batch};
 use super::content::{Content, Stored};
 use super::tables::{STATE, STATE_CONF, STATE_CONTENT, STATE_RUNNING, Table};
 use super::view::{Shared, View};
@@ -118,6 +118,10 @@ fn aside(path: &Path, (index, term): (u64, u64)) -> PathBuf {
 /// Ending of such a file, before its position.
 const ASIDE: &str = ".incoming-";
 
+/// Bytes of rows after which a file aside is synced. The engine remembers every page that it has
+/// not synced, about 20 bytes of memory each.
+const KEEP_BYTES: usize = 256 << 20;
+
 /// Removes files that were put together and never used, but for the one at `keep`.
 ///
 /// # Errors
@@ -146,6 +150,8 @@ pub struct Staging {
     at: (u64, u64),
     revision: i64,
     options: Options,
+    /// Bytes of rows since the last transaction that was kept.
+    unkept: usize,
 }
 
 impl Staging {
@@ -169,15 +175,20 @@ impl Staging {
         create(&*disk, &file, options)?;
         let open = disk.open(&file, FileKind::Snapshot, Open::ReadWrite)?;
         let db = engine_open(open, &Arc::new(Traffic::default()), options)?;
-        Ok(Staging { disk, file, db, at, revision, options: options.clone() })
+        Ok(Staging { disk, file, db, at, revision, options: options.clone(), unkept: 0 })
     }
 
-    /// Adds rows, in revision order.
+    /// Adds rows, in revision order. They need not be on disk before [`Staging::seal`].
     ///
     /// # Errors
     /// As [`Staging::create`].
     pub fn rows(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
-        write_batch(&self.db, &Batch { rows, ..Batch::default() })
+        self.unkept += rows.iter().map(|(_, _, value)| value.len()).sum::<usize>();
+        let keep = if self.unkept < KEEP_BYTES { Keep::Later } else { Keep::Now };
+        if keep == Keep::Now {
+            self.unkept = 0;
+        }
+        write_batch(&self.db, &Batch { rows, ..Batch::default() }, keep)
     }
 
     /// Adds what is not a row and makes everything durable. Then reads back all that was written,
@@ -200,8 +211,8 @@ impl Staging {
             running,
             ..Batch::default()
         };
-        write_batch(&self.db, &batch)?;
-        let Staging { disk, file, db, at, revision, options } = self;
+        write_batch(&self.db, &batch, Keep::Now)?;
+        let Staging { disk, file, db, at, revision, options, .. } = self;
         db.close().map_err(engine("close the staged file"))?;
         let open = disk.open(&file, FileKind::Snapshot, Open::ReadWrite)?;
         open.drop_cache()?;
@@ -217,7 +228,7 @@ impl Staging {
             view.small(table, &mut |key, value| content.add_pair(table, key, value))?;
         }
         drop(view);
-        Ok((Staging { disk, file, db, at, revision, options }, content))
+        Ok((Staging { disk, file, db, at, revision, options, unkept: 0 }, content))
     }
 
     /// Closes the file.

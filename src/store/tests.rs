@@ -8,7 +8,7 @@ mod staged;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -30,7 +30,7 @@ fn new_disk() -> SimDisk {
 }
 
 fn try_open(disk: &SimDisk) -> Result<(Writer, Shared, Loaded), StoreError> {
-    let options = Options { cache_bytes: 1 << 20, clean: false, room: None };
+    let options = Options { cache_bytes: 1 << 20, ..Options::default() };
     open(Arc::new(disk.clone()), Path::new(PATH), &options)
 }
 
@@ -310,8 +310,11 @@ fn a_commit_that_meets_a_full_disk_anywhere_waits_for_room_and_goes_on() {
             rounds: AtomicU32::new(3),
             found: AtomicBool::new(false),
         });
-        let options =
-            Options { cache_bytes: 1 << 20, clean: false, room: Some(Arc::clone(&later) as _) };
+        let options = Options {
+            cache_bytes: 1 << 20,
+            room: Some(Arc::clone(&later) as _),
+            ..Options::default()
+        };
         let (mut writer, shared, _) =
             open(Arc::new(disk.clone()), Path::new(PATH), &options).unwrap();
         let used = disk.contents(Path::new(PATH)).unwrap().len() as u64;

@@ -67,8 +67,6 @@ pub struct NodeMetrics {
     pub committed_early: AtomicU64,
     /// Entries that were committed while this member led and its own disk had them.
     pub committed_late: AtomicU64,
-    /// Bytes of committed rows that the store has not made durable.
-    pub store_pending_bytes: AtomicU64,
     /// Time of applying one command, by command and success.
     pub applies: Applies,
     /// Puts applied, also those in transactions.

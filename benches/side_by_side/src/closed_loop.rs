@@ -21,6 +21,10 @@ pub(crate) const CONNECTIONS: usize = 8;
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Every so many answers the revision in the header is read.
 const DECODE_EVERY: u64 = 256;
+/// gRPC status of a server that has too much to do: `too many requests` goes without a code of its own.
+const UNKNOWN: u32 = 2;
+/// Pause of a connection after a refusal: a client that asks again at once would only heat the CPU.
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 
 /// When a load ends.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +52,9 @@ pub(crate) struct Load {
     pub(crate) least_bytes: u64,
     /// Writes the next message; `false` when there is none.
     pub(crate) next: Next,
+    /// Whether a server may refuse a call because it has too much to do; it counts as refused and
+    /// not as answered, and the connection pauses.
+    pub(crate) refusals: bool,
     /// CPU clocks of all servers, read at both ends of the measurement.
     pub(crate) cpus: Vec<Cpu>,
 }
@@ -66,6 +73,8 @@ pub(crate) struct Outcome {
     pub(crate) client_cpu: Duration,
     /// Calls answered, warm-up and end included.
     pub(crate) all_calls: u64,
+    /// Calls refused, warm-up and end included.
+    pub(crate) refused: u64,
 }
 
 impl Outcome {
@@ -102,6 +111,8 @@ struct Shared {
     stopping: Cell<bool>,
     calls: Cell<u64>,
     all_calls: Cell<u64>,
+    refused: Cell<u64>,
+    refusals: bool,
     latency: RefCell<Histogram<u64>>,
 }
 
@@ -122,6 +133,8 @@ pub(crate) fn run(load: Load) -> Result<Outcome> {
         stopping: Cell::new(false),
         calls: Cell::new(0),
         all_calls: Cell::new(0),
+        refused: Cell::new(0),
+        refusals: load.refusals,
         latency: RefCell::new(histogram()),
     });
     let local = LocalSet::new();
@@ -160,6 +173,7 @@ pub(crate) fn run(load: Load) -> Result<Outcome> {
         server_cpu: end.1.saturating_sub(begin.1),
         client_cpu: end.2.saturating_sub(begin.2),
         all_calls: shared.all_calls.get(),
+        refused: shared.refused.get(),
     })
 }
 
@@ -205,6 +219,7 @@ async fn lane(mut connection: Connection, window: usize, shared: Rc<Shared>) -> 
             return Ok(());
         }
         let mut now = None;
+        let refused = shared.refused.get();
         let sink = |event: Event<'_>| {
             match event {
                 Event::Data { stream, bytes } => {
@@ -216,6 +231,10 @@ async fn lane(mut connection: Connection, window: usize, shared: Rc<Shared>) -> 
                 }
                 Event::End { stream, status } => {
                     let (sent, sum) = calls.remove(&stream).ok_or("end of an unknown call")?;
+                    if shared.refusals && status == Some(UNKNOWN) {
+                        shared.refused.update(|refused| refused + 1);
+                        return Ok(());
+                    }
                     sum.check(status, shared.least_bytes)?;
                     shared.all_calls.update(|calls| calls + 1);
                     if shared.measuring.get() {
@@ -229,6 +248,9 @@ async fn lane(mut connection: Connection, window: usize, shared: Rc<Shared>) -> 
             Ok(())
         };
         connection.turn(sink).await?;
+        if shared.refused.get() > refused {
+            tokio::time::sleep(REFUSED_PAUSE).await;
+        }
     }
 }
 

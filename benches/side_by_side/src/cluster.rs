@@ -3,6 +3,7 @@
 mod behind;
 pub(crate) mod figures;
 mod kills;
+mod loaded;
 mod members;
 mod numbers;
 mod pulse;
@@ -75,7 +76,17 @@ impl<'a> Bench<'a> {
     ) -> Result<Outcome> {
         let least_bytes = if method == Method::Range { VALUE_BYTES as u64 } else { 1 };
         let cpus = self.cluster.cpus();
-        closed_loop::run(Load { servers, method, in_flight, span, least_bytes, next, cpus })
+        let refusals = false;
+        closed_loop::run(Load {
+            servers,
+            method,
+            in_flight,
+            span,
+            least_bytes,
+            next,
+            refusals,
+            cpus,
+        })
     }
 
     fn leader_address(&self) -> Result<SocketAddr> {

@@ -53,6 +53,8 @@ enum Part {
     Many,
     /// Time without service after the death of a leader (clusters).
     Kills,
+    /// Much is written at once, and what it takes in memory (clusters).
+    Load,
     /// A member that missed much comes back (clusters).
     Behind,
 }
@@ -62,7 +64,7 @@ impl Part {
     fn fits(self, cluster: bool) -> bool {
         match self {
             Self::Puts | Self::Gets | Self::Open => true,
-            Self::Kills | Self::Behind => cluster,
+            Self::Kills | Self::Load | Self::Behind => cluster,
             Self::Ranges | Self::Watch | Self::Many => !cluster,
         }
     }
@@ -110,7 +112,7 @@ struct Options {
     /// Deaths of etcd's leaders in each round, if not as many.
     #[arg(long)]
     etcd_kills: Option<usize>,
-    /// MiB that the returning member missed [default: 1024].
+    /// MiB that are written at once, and that the returning member missed [default: 1024].
     #[arg(long)]
     missed: Option<u64>,
     /// Directory for the servers' files, on the disk to measure.
@@ -303,8 +305,9 @@ impl Suite<'_> {
 
     fn clusters(&mut self, rounds: usize) -> Result<()> {
         let options = self.options;
-        let [puts, gets, kills, behind] =
-            [Part::Puts, Part::Gets, Part::Kills, Part::Behind].map(|part| options.wants(part));
+        let [puts, gets, kills, load, behind] =
+            [Part::Puts, Part::Gets, Part::Kills, Part::Load, Part::Behind]
+                .map(|part| options.wants(part));
         for round in 0..rounds {
             eprintln!("round {} of {rounds}", round + 1);
             for kind in options.servers(round) {
@@ -319,6 +322,9 @@ impl Suite<'_> {
                     if kills {
                         bench.measure_kills(options.kills(kind))?;
                     }
+                }
+                if load {
+                    self.cluster(kind)?.measure_load()?;
                 }
                 if behind {
                     self.cluster(kind)?.measure_behind()?;

@@ -176,6 +176,7 @@ impl Bench<'_> {
             span,
             least_bytes: least as u64,
             next,
+            refusals: false,
             cpus: vec![self.server.cpu()?],
         })
     }

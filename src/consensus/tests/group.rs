@@ -2,7 +2,7 @@
 
 use crate::consensus::*;
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub(super) struct Group {
     pub(super) cores: Vec<Core>,
@@ -15,6 +15,8 @@ pub(super) struct Group {
     pub(super) sent: Vec<Wire>,
     /// Members whose disk confirms nothing, with the newest batch that waits for it.
     pub(super) frozen: BTreeMap<NodeId, Option<u64>>,
+    /// Members that apply in memory and make nothing durable.
+    pub(super) idle_stores: BTreeSet<NodeId>,
     /// What members know about their disks, told before each tick.
     pub(super) own: BTreeMap<NodeId, OwnDisk>,
     /// What members say about their disks with every message.
@@ -22,12 +24,12 @@ pub(super) struct Group {
 }
 
 /// Inputs by which a shell answers an effect at once.
-fn answer(effect: &Effect) -> Option<Input> {
+fn answer(effect: &Effect, idle_store: bool) -> Option<Input> {
     match effect {
         Effect::Persist(batch) => Some(Input::Persisted { batch: batch.number }),
         Effect::Apply(entries) => {
             let index = entries.last().map_or(0, |c| c.entry.index);
-            Some(Input::Applied { index, durable: index })
+            Some(Input::Applied { index, durable: if idle_store { 0 } else { index } })
         }
         _ => None,
     }
@@ -62,6 +64,7 @@ impl Group {
             lose: |_| false,
             sent: Vec::new(),
             frozen: BTreeMap::new(),
+            idle_stores: BTreeSet::new(),
             own: BTreeMap::new(),
             facts: BTreeMap::new(),
         }
@@ -83,10 +86,11 @@ impl Group {
             let mut out = Vec::new();
             let now = self.now;
             self.core(id).step(now, &mut inputs, &mut out);
+            let idle_store = self.idle_stores.contains(&id);
             for effect in &out {
                 match (effect, self.frozen.get_mut(&id)) {
                     (Effect::Persist(batch), Some(waiting)) => *waiting = Some(batch.number),
-                    _ => inputs.extend(answer(effect)),
+                    _ => inputs.extend(answer(effect, idle_store)),
                 }
             }
             for effect in out {
@@ -133,6 +137,14 @@ impl Group {
     pub(super) fn thaw(&mut self, id: NodeId) {
         if let Some(batch) = self.frozen.remove(&id).flatten() {
             self.give(id, [Input::Persisted { batch }]);
+        }
+    }
+
+    /// The stores of all members make durable what was applied.
+    pub(super) fn catch_up_stores(&mut self) {
+        for id in 1..=self.cores.len() as u64 {
+            let index = self.status(id).applied;
+            self.give(id, [Input::Applied { index, durable: index }]);
         }
     }
 

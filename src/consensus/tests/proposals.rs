@@ -261,3 +261,87 @@ fn a_proposal_of_one_term_is_never_sent_on_to_another_leader() {
     group.deliver();
     assert_eq!(group.applied(2, b"t4"), 0);
 }
+
+/// A group whose log in memory holds 16 MiB at most.
+fn small_logs() -> Group {
+    let mut group = Group::configured(3, 0, |config| {
+        (config.log_bytes_max, config.log_cache_bytes) = (16 << 20, 4 << 20);
+    });
+    group.elect(1);
+    group
+}
+
+/// Proposes 1 MiB so many times, each by itself; returns how many were refused.
+fn load(group: &mut Group, tokens: std::ops::Range<u64>) -> usize {
+    for n in tokens.clone() {
+        group.give(1, proposals(n..n + 1, 1 << 20));
+        group.deliver();
+    }
+    tokens.filter(|n| group.refusal(*n) == Some(Refusal::Overloaded)).count()
+}
+
+#[test]
+fn a_log_that_the_store_does_not_keep_up_with_is_bounded() {
+    let mut group = small_logs();
+    group.idle_stores.extend([1, 2, 3]);
+    assert_eq!(load(&mut group, 0..40), 40 - 16);
+    assert!(group.status(1).log_bytes <= 17 << 20, "{} bytes", group.status(1).log_bytes);
+    assert!(group.status(1).overloaded);
+    group.idle_stores.clear();
+    group.catch_up_stores();
+    assert!(group.status(1).log_bytes <= 4 << 20, "only the tail is left");
+    assert_eq!(load(&mut group, 40..41), 0);
+}
+
+#[test]
+fn a_follower_whose_store_is_slower_takes_no_more_than_its_bound_and_catches_up() {
+    let mut group = small_logs();
+    group.idle_stores.insert(3);
+    assert_eq!(load(&mut group, 0..40), 0, "the others go on");
+    let (own, leader) = (group.status(3), group.status(1));
+    assert!(own.log_bytes <= 17 << 20, "{} bytes", own.log_bytes);
+    assert!(own.last < leader.last);
+    for _ in 0..30 {
+        group.tick();
+    }
+    assert_eq!(group.status(1).role, Role::Leader);
+    assert!(group.status(3).log_bytes <= 17 << 20);
+    group.idle_stores.clear();
+    group.catch_up_stores();
+    assert!(group.status(3).log_bytes <= 4 << 20);
+    group.tick();
+    // Behind by more than the tail: it asks for what the leader still has, or for a snapshot.
+    let asks = |(_, e): &(NodeId, Effect)| matches!(e, Effect::BuildSnapshot { to: 3 });
+    assert!(group.seen.iter().any(asks) || group.status(3).last == group.status(1).last);
+}
+
+#[test]
+fn a_full_log_that_is_not_known_to_be_committed_takes_what_commits_it() {
+    let mut group = small_logs();
+    let last = group.status(1).last;
+    load(&mut group, 0..10);
+    // Started again with a log above its bound and a commit index of before.
+    let entries: Vec<Entry> = group
+        .seen
+        .iter()
+        .filter_map(|(id, effect)| match effect {
+            Effect::Persist(batch) if *id == 3 => Some(batch.entries.clone()),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let hard_state = HardState { term: group.status(3).term, vote: 1, commit: last };
+    let conf_state = group.status(3).conf_state;
+    let (base, applied) = ((1, 1), (1, 1));
+    let restored = Restored { hard_state, base, entries, applied, conf_state };
+    let mut config = Config::new(3);
+    (config.log_bytes_max, config.log_cache_bytes) = (4 << 20, 1 << 20);
+    group.cores[2] = Core::new(&config, restored).unwrap();
+    group.propose(1, 100, "a");
+    group.deliver();
+    for _ in 0..10 {
+        group.tick();
+    }
+    assert_eq!(group.applied(3, b"a"), 1);
+    assert!(group.status(3).log_bytes <= 2 << 20);
+}

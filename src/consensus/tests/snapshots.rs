@@ -196,7 +196,7 @@ fn a_snapshot_that_nobody_fetches_does_not_pin_the_log_for_ever() {
 fn a_pinned_log_is_bounded_in_bytes() {
     let mut group = Group::configured(3, 0, |config| {
         config.log_cache_entries = TAIL;
-        config.log_pinned_bytes = 20_000;
+        config.log_bytes_max = 20_000;
     });
     group.elect(1);
     group.lose = |w| w.to() == 3;

@@ -65,7 +65,7 @@ impl Node {
         disk: &SimDisk,
         options: MachineOptions,
     ) -> Result<(Machine, Writer), MachineError> {
-        let open = store::Options { cache_bytes: 1 << 20, clean: false, room: None };
+        let open = store::Options { cache_bytes: 1 << 20, ..store::Options::default() };
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
         let (writer, shared, loaded) = store::open(disk, Path::new(PATH), &open).unwrap();
         Machine::restore(loaded, shared, options, &mut |_, _| {}).map(|machine| (machine, writer))

@@ -47,7 +47,7 @@ impl Node {
         let shared = self.writer.shared();
         let mut export = store::Export::new(shared);
         let (at, revision) = (export.applied(), export.revision());
-        let options = store::Options { cache_bytes: 1 << 20, clean: false, room: None };
+        let options = store::Options { cache_bytes: 1 << 20, ..store::Options::default() };
         let disk: Arc<dyn Disk> = Arc::new(other.disk.clone());
         let path = Path::new(PATH);
         let mut staging =
@@ -244,7 +244,7 @@ fn a_store_of_a_former_version_knows_its_hash_from_the_next_compaction_on() {
     old.restart();
     assert_eq!(new.running(), old.running());
     let loaded = {
-        let open = store::Options { cache_bytes: 1 << 20, clean: false, room: None };
+        let open = store::Options { cache_bytes: 1 << 20, ..store::Options::default() };
         let Node { disk, machine, writer, reader, .. } = old;
         drop((machine, writer, reader));
         store::open(Arc::new(disk), Path::new(PATH), &open).unwrap().2

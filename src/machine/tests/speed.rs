@@ -23,7 +23,7 @@ fn command(key: &str, value: &[u8], id: u64) -> Bytes {
 fn figures() {
     let disk = SimDisk::new();
     disk.create_dir(Path::new("/data")).unwrap();
-    let open = store::Options { cache_bytes: 1 << 30, clean: false, room: None };
+    let open = store::Options { cache_bytes: 1 << 30, ..store::Options::default() };
     let arc: Arc<dyn Disk> = Arc::new(disk.clone());
     let (mut writer, shared, loaded) = store::open(arc, Path::new(PATH), &open).unwrap();
     let mut machine = Machine::restore(loaded, shared, OPTIONS, &mut |_, _| {}).unwrap();

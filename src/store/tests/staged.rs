@@ -20,7 +20,7 @@ fn sealed(rots: bool) -> Content {
         }
         Action::Proceed
     });
-    let options = Options { cache_bytes: 8 << 20, clean: true, room: None };
+    let options = Options { cache_bytes: 8 << 20, clean: true, ..Options::default() };
     let storage: Arc<dyn Disk> = Arc::new(disk);
     let mut staging = Staging::create(storage, Path::new(PATH), (10, 2), 2, &options).unwrap();
     staging.rows(vec![(rev(2, 0), false, Bytes::from_static(VALUE.as_bytes()))]).unwrap();
@@ -38,4 +38,41 @@ fn what_is_read_back_comes_from_the_disk() {
     let rotten = sealed(true);
     assert_eq!(rotten.count, sent.count);
     assert_ne!(rotten.sum, sent.sum, "the engine's memory was read, not the file");
+}
+
+/// Stages rows of 4,000 bytes in 32 batches; counts the syncs, and the bytes written for each byte
+/// of the rows.
+#[test]
+fn batches_are_written_once_and_synced_at_the_end() {
+    const ROWS: i64 = 128;
+    const BATCHES: i64 = 32;
+    const ROW_BYTES: usize = 4_000;
+    let disk = new_disk();
+    let (syncs, written) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let seen = (syncs.clone(), written.clone());
+    let options = Options { cache_bytes: 2 << 20, clean: true, ..Options::default() };
+    let storage: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut staging =
+        Staging::create(storage, Path::new(PATH), (10, 2), BATCHES * ROWS, &options).unwrap();
+    disk.set_hook(move |op| {
+        match op.op {
+            IoOp::SyncData => _ = seen.0.fetch_add(1, Ordering::SeqCst),
+            IoOp::Write => _ = seen.1.fetch_add(op.bytes, Ordering::SeqCst),
+            _ => {}
+        }
+        Action::Proceed
+    });
+    for batch in 0..BATCHES {
+        let row = |n| (rev(batch * ROWS + n, 0), false, Bytes::from(vec![n as u8; ROW_BYTES]));
+        staging.rows((1..=ROWS).map(row).collect()).unwrap();
+    }
+    let (staging, read) = staging.seal(Vec::new(), Bytes::new(), None).unwrap();
+    assert_eq!(read.count, (BATCHES * ROWS) as u64);
+    staging.finish().unwrap();
+    // The engine syncs whenever the file doubles.
+    let syncs = syncs.load(Ordering::SeqCst);
+    assert!(syncs < BATCHES as u64 / 2, "{syncs} syncs");
+    let rows = (BATCHES * ROWS) as u64 * ROW_BYTES as u64;
+    let times = written.load(Ordering::SeqCst) as f64 / rows as f64;
+    assert!(times < 1.1, "every byte was written {times:.2} times");
 }

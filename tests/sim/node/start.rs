@@ -43,7 +43,7 @@ pub fn member_json(id: u64, learner: bool) -> Bytes {
 }
 
 pub(super) fn store_options() -> store::Options {
-    store::Options { cache_bytes: CACHE_BYTES, clean: false, room: None }
+    store::Options { cache_bytes: CACHE_BYTES, ..store::Options::default() }
 }
 
 pub(super) fn clock(plan: &Plan) -> lease::ClockOptions {
