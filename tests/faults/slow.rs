@@ -154,3 +154,35 @@ async fn a_slow_store_delays_no_write() {
     eprintln!("p99 of puts: {slow_p99:?} with slow store syncs, {plain_p99:?} without");
     assert!(slow_p99 <= limit(plain_p99), "{slow_p99:?}, without the delay {plain_p99:?}");
 }
+
+/// Delay of the store's syncs in the last test: longer than the test takes.
+const STORE_HANGS_US: u64 = 600_000_000;
+/// What may wait for the store, MiB: as ARCHITECTURE.md says, and one put that was let in just below.
+const WAITING_MIB: usize = 256 + 1;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_a_store_that_hangs_is_bounded_while_it_hangs() {
+    let Some(strace) = Strace::require() else { return };
+    let home = tempfile::tempdir().expect("temp dir");
+    let data = home.path().join("hanging");
+    // Counted by thread: the start and the first commits pass.
+    let rule = format!("fdatasync:delay_enter={STORE_HANGS_US}:when=5+");
+    let store = data.join("member/store.redb");
+    let words = strace.trace("fdatasync").only(&store).inject(&rule).words();
+    let mut node = Launch::assay().data_dir(&data).wrapper(words).start();
+    let mut clients = node.clients().await;
+    let mut taken = 0;
+    let refused = loop {
+        match put(&mut clients, &format!("mib/{taken}"), 1 << 20).await {
+            Ok(_) => taken += 1,
+            Err(status) => break status,
+        }
+        assert!(taken <= 2 * WAITING_MIB, "{taken} MiB were taken and nothing was refused");
+    };
+    assert_eq!(refused.message(), "etcdserver: too many requests");
+    // Some are in the file, with the commits that passed.
+    assert!((WAITING_MIB / 2..=WAITING_MIB + 128).contains(&taken), "{taken} MiB were taken");
+    let get = RangeRequest { key: "mib/7".into(), ..RangeRequest::default() };
+    assert_eq!(clients.kv.range(get).await.expect("a get").into_inner().count, 1);
+    node.kill();
+}

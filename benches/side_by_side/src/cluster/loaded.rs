@@ -39,7 +39,6 @@ impl Bench<'_> {
         let peaks = members.map(peak).collect::<Result<Vec<f64>>>()?;
         let others = peaks.iter().enumerate().filter(|(at, _)| *at != leader);
         let (own, other) = (peaks[leader], others.map(|(_, peak)| *peak).fold(0.0, f64::max));
-        self.cluster.agree()?;
         let written = self.sizes.missed as f64 / MIB * outcome.calls as f64
             / (outcome.calls + outcome.refused).max(1) as f64;
         let rate = written / outcome.elapsed.as_secs_f64();
