@@ -69,9 +69,9 @@ fn batches_are_written_once_and_synced_at_the_end() {
     let (staging, read) = staging.seal(Vec::new(), Bytes::new(), None).unwrap();
     assert_eq!(read.count, (BATCHES * ROWS) as u64);
     staging.finish().unwrap();
-    // The engine syncs whenever the file doubles.
+    // The engine syncs when it makes the file longer; a transaction that is kept costs two more.
     let syncs = syncs.load(Ordering::SeqCst);
-    assert!(syncs < BATCHES as u64 / 2, "{syncs} syncs");
+    assert!(syncs < BATCHES as u64, "{syncs} syncs");
     let rows = (BATCHES * ROWS) as u64 * ROW_BYTES as u64;
     let times = written.load(Ordering::SeqCst) as f64 / rows as f64;
     assert!(times < 1.1, "every byte was written {times:.2} times");
