@@ -74,5 +74,5 @@ fn batches_are_written_once_and_synced_at_the_end() {
     assert!(syncs < BATCHES as u64, "{syncs} syncs");
     let rows = (BATCHES * ROWS) as u64 * ROW_BYTES as u64;
     let times = written.load(Ordering::SeqCst) as f64 / rows as f64;
-    assert!(times < 1.1, "every byte was written {times:.2} times");
+    assert!(times < 1.25, "every byte was written {times:.2} times");
 }
