@@ -3,6 +3,7 @@
 mod behind;
 pub(crate) mod figures;
 mod kills;
+mod logs;
 mod members;
 mod numbers;
 mod pulse;
