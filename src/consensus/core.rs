@@ -280,6 +280,10 @@ impl Core {
                 }
             }
             kind if self.turns_away(kind) => {}
+            WireKind::Vote | WireKind::PreVote => {
+                self.asked_for_a_vote(&wire);
+                self.hand_to_library(wire);
+            }
             WireKind::TimeoutNow if self.must_not_stand_for_election() => {}
             // It could not write its own vote down, and would only disturb the leader it has.
             WireKind::TimeoutNow if self.disk_hangs() => {}
@@ -469,6 +473,9 @@ impl Core {
             self.raft.mut_store().outgoing.get_mut().retain(|_| false);
         }
         self.role = role;
+        if role.leader != 0 {
+            self.is_led_by(role.leader);
+        }
         out.push(Effect::Role(role));
         // Reads that wait for a leader need not wait for the next step.
         self.offer_reads(now, out);
