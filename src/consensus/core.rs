@@ -32,6 +32,8 @@ const SNAPSHOT_PATIENCE_ELECTION_TIMEOUTS: u64 = 10;
 /// which takes a minute or two for the largest stores. What the log may grow to meanwhile is bounded
 /// in bytes.
 const INSTALL_PATIENCE_ELECTION_TIMEOUTS: u64 = 180;
+/// Voters among which, without the leader, there are two at most.
+const VOTERS_WITH_ONE_RIVAL: usize = 3;
 /// Bytes of entries that a member without others keeps: nobody lags behind, and a first other
 /// member that has more to catch up with is better served by a snapshot.
 const LONE_LOG_CACHE_BYTES: usize = 8 << 20;
@@ -280,9 +282,12 @@ impl Core {
                 }
             }
             kind if self.turns_away(kind) => {}
-            WireKind::Vote | WireKind::PreVote => {
-                self.asked_for_a_vote(&wire);
+            kind @ (WireKind::Vote | WireKind::PreVote) => {
+                let behind = self.asked_for_a_vote(&wire);
                 self.hand_to_library(wire);
+                if behind && kind == WireKind::PreVote {
+                    self.stands_instead();
+                }
             }
             WireKind::TimeoutNow if self.must_not_stand_for_election() => {}
             // It could not write its own vote down, and would only disturb the leader it has.
@@ -290,6 +295,19 @@ impl Core {
             // A forwarded proposal that is lost ends as a timeout at the member that sent it.
             WireKind::Propose if self.overloaded() => {}
             _ => self.hand_to_library(wire),
+        }
+    }
+
+    /// A member that lacks entries asked for a vote, in vain. If this member misses the leader as well
+    /// it is the one that can win, and stands at the next tick instead of at the end of its own timeout.
+    /// Among more than three voters several would, and get in each other's way.
+    fn stands_instead(&mut self) {
+        let few = self.conf.voters.len() <= VOTERS_WITH_ONE_RIVAL && !self.conf.is_joint();
+        let raft = &mut self.raft.raft;
+        let base = self.config.election_tick;
+        if few && raft.state == StateRole::Follower && raft.election_elapsed >= base {
+            let due = raft.randomized_election_timeout() - 1;
+            raft.election_elapsed = raft.election_elapsed.max(due);
         }
     }
 

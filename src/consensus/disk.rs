@@ -127,6 +127,8 @@ pub(super) struct Disks {
     said: bool,
     /// Ticks for which an election was put off.
     put_off: u64,
+    /// Ticks still to wait after the disk hung when an election was due.
+    rest: u64,
     /// The election timeout drawn for the present term.
     drawn: usize,
 }
@@ -196,14 +198,16 @@ impl Core {
         self.disks.behind.retain(|id, _| stays(*id));
     }
 
-    /// Somebody asks for this member's vote.
-    pub(super) fn asked_for_a_vote(&mut self, wire: &Wire) {
+    /// Somebody asks for this member's vote; whether it lacks entries that this member has.
+    pub(super) fn asked_for_a_vote(&mut self, wire: &Wire) -> bool {
         let log = &self.raft.raft.raft_log;
-        if wire.position() < (log.last_term(), log.last_index()) {
+        let behind = wire.position() < (log.last_term(), log.last_index());
+        if behind {
             self.disks.behind.insert(wire.from(), self.ticks);
         } else {
             self.disks.behind.remove(&wire.from());
         }
+        behind
     }
 
     /// There is a leader.
@@ -262,6 +266,7 @@ impl Core {
         let due = raft.election_elapsed + 1 >= raft.randomized_election_timeout();
         if !due || !self.doubts_its_disk() {
             self.disks.put_off = 0;
+            self.disks.rest = 0;
             return false;
         }
         self.disks.put_off += 1;
@@ -270,11 +275,20 @@ impl Core {
             true => self.disks.drawn.div_ceil(2) as u64,
             false => 0,
         };
-        let waits = self.disk_hangs() || self.disks.put_off <= patience;
-        if !waits {
-            self.disks.put_off = 0;
+        if self.disk_hangs() {
+            // Disks that hang together work again together as well.
+            self.disks.rest = (self.disks.drawn - self.config.election_tick).div_ceil(2) as u64;
+            return true;
         }
-        waits
+        if self.disks.put_off <= patience {
+            return true;
+        }
+        if self.disks.rest > 0 {
+            self.disks.rest -= 1;
+            return true;
+        }
+        self.disks.put_off = 0;
+        false
     }
 
     /// Once per tick: whether this member should lead with this disk.
