@@ -32,6 +32,8 @@ const SNAPSHOT_PATIENCE_ELECTION_TIMEOUTS: u64 = 10;
 /// which takes a minute or two for the largest stores. What the log may grow to meanwhile is bounded
 /// in bytes.
 const INSTALL_PATIENCE_ELECTION_TIMEOUTS: u64 = 180;
+/// Voters among which, without the leader, there are two at most.
+const VOTERS_WITH_ONE_RIVAL: usize = 3;
 /// Bytes of entries that a member without others keeps: nobody lags behind, and a first other
 /// member that has more to catch up with is better served by a snapshot.
 const LONE_LOG_CACHE_BYTES: usize = 8 << 20;
@@ -288,6 +290,13 @@ impl Core {
                 }
             }
             kind if self.turns_away(kind) => {}
+            kind @ (WireKind::Vote | WireKind::PreVote) => {
+                let behind = self.asked_for_a_vote(&wire);
+                self.hand_to_library(wire);
+                if behind && kind == WireKind::PreVote {
+                    self.stands_instead();
+                }
+            }
             WireKind::TimeoutNow if self.must_not_stand_for_election() => {}
             // It could not write its own vote down, and would only disturb the leader it has.
             WireKind::TimeoutNow if self.disk_hangs() => {}
@@ -296,6 +305,19 @@ impl Core {
             // Lost like any other message that meets a full queue: the leader sends it again.
             WireKind::Append if self.log_is_full() => {}
             _ => self.hand_to_library(wire),
+        }
+    }
+
+    /// A member that lacks entries asked for a vote, in vain. If this member misses the leader as well
+    /// it is the one that can win, and stands at the next tick instead of at the end of its own timeout.
+    /// Among more than three voters several would, and get in each other's way.
+    fn stands_instead(&mut self) {
+        let few = self.conf.voters.len() <= VOTERS_WITH_ONE_RIVAL && !self.conf.is_joint();
+        let raft = &mut self.raft.raft;
+        let base = self.config.election_tick;
+        if few && raft.state == StateRole::Follower && raft.election_elapsed >= base {
+            let due = raft.randomized_election_timeout() - 1;
+            raft.election_elapsed = raft.election_elapsed.max(due);
         }
     }
 
@@ -479,6 +501,9 @@ impl Core {
             self.raft.mut_store().outgoing.get_mut().retain(|_| false);
         }
         self.role = role;
+        if role.leader != 0 {
+            self.is_led_by(role.leader);
+        }
         out.push(Effect::Role(role));
         // Reads that wait for a leader need not wait for the next step.
         self.offer_reads(now, out);

@@ -1,5 +1,7 @@
 //! Disks that hang: a leader whose own one does hands leadership over, if somebody can take it; a
-//! member whose disk hung does not ask for leadership until the disk has shown that it works.
+//! member whose disk hung does not ask for leadership until the disk has shown that it works, as long
+//! as somebody else may: where all disks hung together, or where the other one lacks entries, to wait
+//! would only be time without service.
 //!
 //! What is known of disks comes in as facts: [`Input::OwnDisk`] at every tick, [`Input::PeerDisk`]
 //! with the messages of a member. A member that says nothing (an older version, or one that is
@@ -15,6 +17,7 @@ use super::conf::ConfState;
 use super::config::BrokenRule;
 use super::core::Core;
 use super::types::{Effect, Millis, NodeId};
+use super::wire::Wire;
 use raft::ProgressState;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -25,6 +28,11 @@ const GOOD_SYNCS: u64 = 100;
 const BACK_OFF_FIRST_MS: Millis = 10_000;
 /// That pause doubles up to this length, and is forgotten after as long again without need for it.
 const BACK_OFF_MAX_MS: Millis = 300_000;
+/// Word of others that is not older than this, in election timeouts, says whether they may stand for
+/// election. Members that follow the same leader hear of each other once a second, by the pings of
+/// their connections.
+const WORD_ELECTION_TIMEOUTS: u64 = 3;
+
 /// What a member says about the disk of its log. Travels beside its messages, never in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DiskFacts {
@@ -105,6 +113,10 @@ pub(super) struct Disks {
     good_at: Option<u64>,
     /// What others said last, and at which tick.
     others: BTreeMap<NodeId, (DiskFacts, u64)>,
+    /// Who asked for a vote without having all entries of this member, and at which tick.
+    behind: BTreeMap<NodeId, u64>,
+    /// The member that led last. Its silence is why there are elections.
+    led: NodeId,
     attempt: Option<Attempt>,
     /// Did not take over when it was asked last.
     failed: Option<NodeId>,
@@ -115,6 +127,8 @@ pub(super) struct Disks {
     said: bool,
     /// Ticks for which an election was put off.
     put_off: u64,
+    /// Ticks still to wait after the disk hung when an election was due.
+    rest: u64,
     /// The election timeout drawn for the present term.
     drawn: usize,
 }
@@ -181,6 +195,40 @@ impl Core {
 
     pub(super) fn forget_disks(&mut self, stays: impl Fn(NodeId) -> bool) {
         self.disks.others.retain(|id, _| stays(*id));
+        self.disks.behind.retain(|id, _| stays(*id));
+    }
+
+    /// Somebody asks for this member's vote; whether it lacks entries that this member has.
+    pub(super) fn asked_for_a_vote(&mut self, wire: &Wire) -> bool {
+        let log = &self.raft.raft.raft_log;
+        let behind = wire.position() < (log.last_term(), log.last_index());
+        if behind {
+            self.disks.behind.insert(wire.from(), self.ticks);
+        } else {
+            self.disks.behind.remove(&wire.from());
+        }
+        behind
+    }
+
+    /// There is a leader.
+    pub(super) fn is_led_by(&mut self, leader: NodeId) {
+        self.disks.led = leader;
+    }
+
+    /// Whether another voter than the last leader may win an election with a better disk. Of whom
+    /// nothing was heard that may be so.
+    fn another_may_lead(&self) -> bool {
+        let fresh = WORD_ELECTION_TIMEOUTS * self.config.election_tick as u64;
+        let is_fresh = |at: u64| self.ticks - at <= fresh;
+        let voters = self.conf.voters.iter().chain(&self.conf.voters_outgoing).copied();
+        let mut others = voters
+            .filter(|id| *id != self.config.id && *id != self.disks.led && !self.is_fenced(*id));
+        others.any(|id| {
+            let known = self.disks.others.get(&id);
+            let doubtful = known.is_some_and(|(facts, at)| facts.recovering && is_fresh(*at));
+            let behind = self.disks.behind.get(&id).is_some_and(|at| is_fresh(*at));
+            !doubtful && !behind
+        })
     }
 
     /// Whether the own disk hangs now: an election needs it.
@@ -195,30 +243,52 @@ impl Core {
             && !self.config.breaks(BrokenRule::StalledCampaigns)
     }
 
-    /// A member with a doubtful disk takes the longest election timeout there is.
+    /// A member with a doubtful disk takes the longest election timeout there is, if it leaves the
+    /// election to others, and in any case one above the time for which it ignores candidates: its
+    /// count may have to stand still before the end (see [`Core::puts_election_off`]).
     pub(super) fn election_timeout(&mut self, drawn: usize) -> usize {
         self.disks.drawn = drawn;
-        if self.doubts_its_disk() { 2 * self.config.election_tick - 1 } else { drawn }
+        let base = self.config.election_tick;
+        match self.doubts_its_disk() {
+            true if self.another_may_lead() => 2 * base - 1,
+            true => drawn.max(base + 1),
+            false => drawn,
+        }
     }
 
     /// Whether this tick would start an election that this member should leave to others. The
-    /// library's own count stays below it and above the time for which it ignores candidates.
+    /// library's own count stays below it and not below the time for which it ignores candidates.
     /// Others need two election timeouts at most; this one waits for half of one to a whole one more
-    /// and then goes itself: a disk that has nothing to sync never becomes good again.
+    /// and then goes itself: a disk that has nothing to sync never becomes good again. While the disk
+    /// hangs it does not go in any case, since its own vote could not be written down.
     pub(super) fn puts_election_off(&mut self) -> bool {
-        let due = self.raft.raft.election_elapsed + 1 >= 2 * self.config.election_tick - 1;
+        let raft = &self.raft.raft;
+        let due = raft.election_elapsed + 1 >= raft.randomized_election_timeout();
         if !due || !self.doubts_its_disk() {
             self.disks.put_off = 0;
+            self.disks.rest = 0;
             return false;
         }
         self.disks.put_off += 1;
         // Drawn, too: members that were hit together must not ask together.
-        let patience = self.disks.drawn.div_ceil(2) as u64;
-        let waits = self.disk_hangs() || self.disks.put_off <= patience;
-        if !waits {
-            self.disks.put_off = 0;
+        let patience = match self.another_may_lead() {
+            true => self.disks.drawn.div_ceil(2) as u64,
+            false => 0,
+        };
+        if self.disk_hangs() {
+            // Disks that hang together work again together as well.
+            self.disks.rest = (self.disks.drawn - self.config.election_tick).div_ceil(2) as u64;
+            return true;
         }
-        waits
+        if self.disks.put_off <= patience {
+            return true;
+        }
+        if self.disks.rest > 0 {
+            self.disks.rest -= 1;
+            return true;
+        }
+        self.disks.put_off = 0;
+        false
     }
 
     /// Once per tick: whether this member should lead with this disk.

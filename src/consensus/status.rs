@@ -5,6 +5,9 @@ use super::core::Core;
 use super::types::{NodeId, Role};
 use raft::ProgressState;
 
+/// Heartbeats that a leader may be late with before it counts as silent.
+const SILENT_HEARTBEATS: usize = 1;
+
 /// A snapshot of a core's state. Cheap: nothing is walked but the list of peers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -30,6 +33,8 @@ pub struct Status {
     pub first: u64,
     /// Last index in the log.
     pub last: u64,
+    /// Term of the last entry.
+    pub last_term: u64,
     /// Highest index on the own disk. The distance of `commit` shows how much slower it is than the
     /// others'.
     pub persisted: u64,
@@ -100,6 +105,7 @@ impl Core {
             durable: self.durable,
             first: log.first(),
             last: raft.raft_log.last_index(),
+            last_term: self.raft.raft.raft_log.last_term(),
             persisted: raft.raft_log.persisted,
             log_bytes: log.bytes(),
             unapplied_bytes: self.unapplied_bytes,
@@ -118,6 +124,13 @@ impl Core {
     pub fn positions(&self) -> (u64, u64) {
         let log = &self.raft.raft.raft_log;
         (log.committed, log.persisted)
+    }
+
+    /// Whether no leader is heard as often as one speaks: an election may be near.
+    pub fn leader_is_silent(&self) -> bool {
+        let raft = &self.raft.raft;
+        let silent = raft.election_elapsed > SILENT_HEARTBEATS * self.config.heartbeat_tick;
+        !self.leads() && (raft.leader_id == 0 || silent)
     }
 
     fn peers(&self) -> Vec<Peer> {

@@ -2,6 +2,7 @@
 
 mod codec;
 mod disk;
+mod elections;
 mod fence;
 mod group;
 mod membership;

@@ -91,6 +91,12 @@ impl Wire {
         self.0.from
     }
 
+    /// Term and index of the last entry of a member that asks for a vote, in the order in which logs
+    /// are compared.
+    pub fn position(&self) -> (u64, u64) {
+        (self.0.log_term, self.0.index)
+    }
+
     /// Term of the sender; 0 for forwarded requests.
     pub fn term(&self) -> u64 {
         self.0.term

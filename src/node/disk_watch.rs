@@ -1,11 +1,11 @@
 //! The node's side of leading with a bad disk: facts for the core, words and counts for people.
 
-use crate::consensus::{DiskEvent, OwnDisk};
+use crate::consensus::{Core, DiskEvent, OwnDisk};
 use crate::telemetry::disk_health::DiskHealth;
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::telemetry::stage::StepDown;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -15,6 +15,8 @@ pub(super) struct DiskWatch {
     pub(super) metrics: Arc<NodeMetrics>,
     /// Standing still for this long could be taken for a disk that hangs.
     pub(super) pause_ns: u64,
+    /// The disk may be needed for a vote any moment: what can wait leaves it alone.
+    pub(super) election_near: Arc<AtomicBool>,
 }
 
 impl DiskWatch {
@@ -30,10 +32,21 @@ impl DiskWatch {
         OwnDisk { in_flight_ms: sample.in_flight_ms, p99_us: sample.p99_us, syncs }
     }
 
-    /// After every tick.
-    pub(super) fn recovering(&self, recovering: bool) {
+    /// After every turn.
+    pub(super) fn turned(&self, core: &Core) {
+        self.election_near.store(core.leader_is_silent(), Relaxed);
+        let recovering = core.disk_is_recovering();
         self.health.set_recovering(recovering);
-        self.metrics.disk_recovering.store(u64::from(recovering), Relaxed);
+        let before = self.metrics.disk_recovering.swap(u64::from(recovering), Relaxed) != 0;
+        match (before, recovering) {
+            (false, true) => tracing::warn!(
+                hung_ms = self.health.sample().in_flight_ms,
+                "this member's disk hung: it leaves elections to others until enough syncs ended \
+                 in time"
+            ),
+            (true, false) => tracing::info!("this member's disk works again"),
+            _ => {}
+        }
     }
 
     /// Says what was decided. Called before the messages that follow from it leave.

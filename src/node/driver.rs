@@ -200,7 +200,7 @@ impl Loop {
         }
         self.replication.turn(self.leadership.term_led().is_some(), self.driver.core.positions());
         self.hand_over_waiters(proposed_ns);
-        self.driver.disk.recovering(self.driver.core.disk_is_recovering());
+        self.driver.disk.turned(&self.driver.core);
         stop
     }
 

@@ -50,6 +50,7 @@ impl Leadership {
         let m = self.metrics.clone();
         let before = self.known;
         m.term.store(change.term, Relaxed);
+        say(change);
         if change.leader != self.leader {
             self.leader_changed(change, now);
         }
@@ -113,6 +114,25 @@ impl Leadership {
         } else {
             LeaderCause::Unknown
         }
+    }
+}
+
+/// One line for every step of an election: enough to tell afterwards what a time without a leader
+/// was spent on. That this member leads is said with its cause.
+fn say(change: &RoleChange) {
+    let term = change.term;
+    match (change.role, change.leader) {
+        (Role::Follower, 0) => tracing::info!(term, "no leader is known"),
+        (Role::Follower, leader) => {
+            tracing::info!(term, leader = format!("{leader:x}"), "following a leader");
+        }
+        (Role::PreCandidate, _) => tracing::info!(
+            term,
+            "no leader was heard for an election timeout: asking whether others would vote for this \
+             member"
+        ),
+        (Role::Candidate, _) => tracing::info!(term, "standing for election"),
+        (Role::Leader, _) => {}
     }
 }
 

@@ -407,6 +407,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
     let hash_thread = HashThread { queue: hash.clone(), apply: apply.clone(), stop: stop.clone() };
     threads.start("hash", move || hash_thread.run())?;
     threads.start("apply", move || apply_thread.run())?;
+    let election_near = Arc::new(AtomicBool::new(true));
     let wal_thread = WalThread {
         wal: log,
         queue: wal_lane.clone(),
@@ -414,6 +415,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
         node: node.clone(),
         apply: apply.clone(),
         metrics: metrics.clone(),
+        election_near: election_near.clone(),
     };
     threads.start(LOG_THREAD, move || wal_thread.run())?;
     let snapshot_out = SnapshotOutThread {
@@ -447,6 +449,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             health,
             metrics,
             pause_ns: disk_watch::pause_ns(config.timing.disk_stall_ms, config.timing.election_ms),
+            election_near,
         },
         applied: applied.0,
         durable: applied.0,

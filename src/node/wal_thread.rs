@@ -8,7 +8,7 @@ use crate::telemetry::clock;
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::wal::{SpareStep, Wal, WalError};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Bytes of a spare segment prepared per idle turn: written and synced in about 3 ms, so that a
@@ -20,6 +20,11 @@ const IDLE: Duration = Duration::from_millis(20);
 /// Age of the process before spare segments are prepared: a node that is restarted in a loop must
 /// not write 128 MiB each time that it never uses.
 const SPARE_DELAY_NS: u64 = 5_000_000_000;
+/// How often it is looked at whether the leader is heard again.
+const LEADER_POLL: Duration = Duration::from_millis(100);
+/// Work of this length is said in the log: half of the default election timeout, and what the core
+/// calls a disk that hangs. It tells afterwards what an election waited for.
+const SLOW_NS: u64 = 500_000_000;
 /// How often a full file system is looked at again.
 const ROOM_POLL: Duration = Duration::from_millis(200);
 
@@ -32,6 +37,35 @@ pub(super) struct WalThread {
     pub(super) node: Arc<Lane<NodeInput>>,
     pub(super) apply: Arc<Lane<ApplyInput>>,
     pub(super) metrics: Arc<NodeMetrics>,
+    /// See [`Spares`].
+    pub(super) election_near: Arc<AtomicBool>,
+}
+
+/// When spare segments are prepared: when the thread is idle, some time after the start, and not while
+/// the leader is silent. Then the thread is idle because nobody writes, a vote may have to be on disk
+/// any moment, and it must not wait for a part of a spare segment on a disk that is slow just then.
+struct Spares {
+    wanted: bool,
+    from_ns: u64,
+    election_near: Arc<AtomicBool>,
+}
+
+impl Spares {
+    fn new(start_ns: u64, election_near: Arc<AtomicBool>) -> Self {
+        Spares { wanted: true, from_ns: start_ns + SPARE_DELAY_NS, election_near }
+    }
+
+    /// How long the queue must stay empty before it is asked whether one is due.
+    fn pause(&self, now_ns: u64) -> Option<Duration> {
+        let early = Duration::from_nanos(self.from_ns.saturating_sub(now_ns));
+        let idle = if self.election_near.load(Relaxed) { LEADER_POLL } else { IDLE };
+        self.wanted.then_some(idle.max(early))
+    }
+
+    /// Whether a part of one is to be prepared now, by an idle thread.
+    fn is_due(&self, now_ns: u64) -> bool {
+        self.wanted && now_ns >= self.from_ns && !self.election_near.load(Relaxed)
+    }
 }
 
 /// Bytes of a batch as counted against the credit.
@@ -58,22 +92,22 @@ impl WalThread {
     pub(super) fn run(mut self) {
         self.queue.own();
         let mut inputs = Vec::new();
-        let mut spares_wanted = true;
         // Something was appended that is not in the file yet.
         let mut unwritten = false;
-        let spares_from = clock::now_ns() + SPARE_DELAY_NS;
+        let mut spares = Spares::new(clock::now_ns(), self.election_near.clone());
         loop {
-            let early = Duration::from_nanos(spares_from.saturating_sub(clock::now_ns()));
-            let spares = spares_wanted.then_some(IDLE.max(early));
-            self.queue.drain(&mut inputs, unwritten.then_some(IDLE).or(spares));
+            let pause = spares.pause(clock::now_ns());
+            self.queue.drain(&mut inputs, unwritten.then_some(IDLE).or(pause));
             if inputs.is_empty() && unwritten {
                 check(self.wal.commit());
                 unwritten = false;
                 continue;
             }
-            if inputs.is_empty() && spares_wanted && clock::now_ns() >= spares_from {
-                spares_wanted =
-                    matches!(check(self.wal.prepare_spare(SPARE_STEP_BYTES)), SpareStep::More);
+            if inputs.is_empty() && spares.is_due(clock::now_ns()) {
+                let began_ns = clock::now_ns();
+                let step = check(self.wal.prepare_spare(SPARE_STEP_BYTES));
+                say_if_slow("part of a spare segment", began_ns);
+                spares.wanted = matches!(step, SpareStep::More);
                 continue;
             }
             let (mut last, mut bytes, mut entries) = (None, 0, 0);
@@ -100,7 +134,9 @@ impl WalThread {
                 // batch, or into one of its own when the thread is idle.
                 unwritten = !urgent;
                 if urgent {
+                    let began_ns = clock::now_ns();
                     check(self.wal.commit_marked(&mut || written_ns = clock::now_ns()));
+                    say_if_slow("write and sync of a group", began_ns);
                     self.metrics.wal_groups.fetch_add(1, Relaxed);
                     self.metrics.wal_group_entries.fetch_add(entries as u64, Relaxed);
                 }
@@ -110,7 +146,7 @@ impl WalThread {
             }
             if let Some(index) = truncate {
                 check(self.wal.truncate_front(index));
-                spares_wanted = true;
+                spares.wanted = true;
             }
             if stop {
                 check(self.wal.close_clean());
@@ -160,9 +196,39 @@ impl WalThread {
     }
 }
 
+fn say_if_slow(what: &str, began_ns: u64) {
+    let took_ns = clock::now_ns().saturating_sub(began_ns);
+    if took_ns >= SLOW_NS {
+        tracing::warn!(took_ms = took_ns / 1_000_000, "the disk of the log is slow: {what}");
+    }
+}
+
 fn check<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => fatal::stop("write-ahead log", &error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spare_segments_leave_the_disk_alone_while_the_leader_is_silent() {
+        let near = Arc::new(AtomicBool::new(false));
+        let mut spares = Spares::new(7, near.clone());
+        assert!(!spares.is_due(6 + SPARE_DELAY_NS), "not right after the start");
+        assert_eq!(spares.pause(7), Some(Duration::from_nanos(SPARE_DELAY_NS)));
+        let late = 7 + SPARE_DELAY_NS;
+        assert!(spares.is_due(late));
+        assert_eq!(spares.pause(late), Some(IDLE));
+        near.store(true, Relaxed);
+        assert!(!spares.is_due(late));
+        assert_eq!(spares.pause(late), Some(LEADER_POLL), "a thread that only waits does not spin");
+        near.store(false, Relaxed);
+        spares.wanted = false;
+        assert!(!spares.is_due(late));
+        assert_eq!(spares.pause(late), None);
     }
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tonic::codec::Streaming;
@@ -54,6 +55,8 @@ pub(super) struct Link {
     since: AtomicU64,
     /// Of the present connection, with its URL.
     channel: Mutex<Option<(Channel, String)>>,
+    /// The peer has shown that it is there: the pause before the next try ends.
+    hurry: Notify,
     runtime: Handle,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -82,6 +85,7 @@ impl Link {
             disk,
             since: AtomicU64::new(0),
             channel: Mutex::default(),
+            hurry: Notify::new(),
             runtime: runtime.clone(),
             task: Mutex::default(),
         });
@@ -126,6 +130,14 @@ impl Link {
             if self.connected_since().is_some() {
                 self.local.unreachable(self.address.id);
             }
+        }
+    }
+
+    /// The peer has connected to this member: if there is no connection to it, the next try is made
+    /// now. A member that returns needs messages in both directions before it can vote or be elected.
+    pub(super) fn hurry(&self) {
+        if self.connected_since().is_none() {
+            self.hurry.notify_one();
         }
     }
 
@@ -189,8 +201,12 @@ impl Link {
                 let peer = format!("{:x}", self.address.id);
                 tracing::debug!(peer, url, "still no connection to a peer: {text}");
             }
-            sleep(if refused { PAUSE_REFUSED } else { pause }).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            tokio::select! {
+                () = sleep(if refused { PAUSE_REFUSED } else { pause }) => {
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+                () = self.hurry.notified() => pause = PAUSE_FIRST,
+            }
         }
     }
 

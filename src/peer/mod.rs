@@ -196,6 +196,13 @@ impl Peers {
         }
     }
 
+    /// This member has connected: it can be reached again.
+    fn is_back(&self, id: NodeId) {
+        if let Some(known) = self.0.links.read().get(&id) {
+            known.link.hurry();
+        }
+    }
+
     fn begin(
         &self,
         links: &mut BTreeMap<NodeId, Known>,

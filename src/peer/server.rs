@@ -173,6 +173,7 @@ impl peer_server::Peer for Service {
         let from = inner.known(identity.as_ref())?;
         let urls = identity.map(|identity| identity.peer_urls).unwrap_or_default();
         inner.peers.meet(&Address { id: from, urls }, &inner.local);
+        inner.peers.is_back(from);
         let mut stopping = inner.local.stopping();
         Ok(Response::new(Incoming {
             batches,

@@ -294,6 +294,67 @@ async fn no_message_arrives_twice_however_often_the_connection_breaks() {
     assert_eq!(terms.len(), arrived, "a message arrived twice");
 }
 
+/// A member that returns gets messages as soon as it sends some, however long others have been
+/// trying to reach it: before that it can neither vote nor be elected.
+#[tokio::test]
+async fn who_connects_is_dialled_at_once() {
+    const ROUNDS: u32 = 8;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let (dialled, mut dials) = watch::channel(0);
+    tokio::spawn(async move {
+        // It hangs up, like a member that is only just starting.
+        while let Ok((socket, _)) = listener.accept().await {
+            drop(socket);
+            dialled.send_modify(|dials| *dials += 1);
+        }
+    });
+    let (edge, bound, own_url) = listen();
+    let local: Arc<dyn Local> = Arc::new(Told::default());
+    let peers = Peers::new(
+        Identity { cluster_id: 9, member_id: 2, feature_level: 2 },
+        vec![own_url.clone()],
+        edge.runtimes().first().cloned(),
+        Arc::new(PeerStats::default()),
+        Dialer::default(),
+        healthy(),
+    );
+    let service = Service::default();
+    edge.serve(vec![bound], |_, _| edge::Routes {
+        rpc: Some(service.server()),
+        http: axum::Router::new(),
+    });
+    service.begin(&peers, local.clone());
+    peers.set(&[Address { id: 1, urls: vec![url] }], |_| false, &local);
+    let next = async |dials: &mut watch::Receiver<u32>, before: u32| {
+        tokio::time::timeout(LIMIT, dials.wait_for(|n| *n > before))
+            .await
+            .expect("in time")
+            .expect("n");
+    };
+    // The pause is the longest by then.
+    next(&mut dials, 12).await;
+    let began = tokio::time::Instant::now();
+    for _ in 0..ROUNDS {
+        let before = *dials.borrow_and_update();
+        next(&mut dials, before).await;
+    }
+    let by_itself = began.elapsed();
+    let began = tokio::time::Instant::now();
+    for _ in 0..ROUNDS {
+        let before = *dials.borrow_and_update();
+        let channel = Dialer::default().channel(&own_url).await.expect("connect");
+        let mut client = pb::peer_client::PeerClient::new(channel);
+        let hello = Identity { cluster_id: 9, member_id: 1, feature_level: 2 }.to(2, Vec::new());
+        let batch = pb::Batch { identity: Some(hello), ..pb::Batch::default() };
+        client.messages(tokio_stream::iter([batch])).await.expect("let in");
+        next(&mut dials, before).await;
+    }
+    let asked = began.elapsed();
+    assert!(asked < by_itself / 2, "{asked:?}, by itself {by_itself:?}");
+    peers.end();
+}
+
 #[tokio::test]
 async fn a_member_of_another_cluster_is_refused() {
     let served = serve(8);

@@ -11,6 +11,11 @@ pub fn logger() -> Logger {
 
 struct Forward;
 
+/// Whether somebody reads what would be made of the crate's lines at info.
+fn enabled() -> bool {
+    tracing::enabled!(tracing::Level::DEBUG)
+}
+
 /// Collects key-value pairs as text.
 struct Pairs(String);
 
@@ -27,9 +32,9 @@ impl Drain for Forward {
 
     fn log(&self, record: &Record<'_>, values: &OwnedKVList) -> Result<(), Infallible> {
         // The crate reports every election step at info: what an operator needs of them is logged
-        // by the node itself.
+        // by the node itself, the rest is for whoever looks into one election.
         let level = record.level();
-        if !level.is_at_least(Level::Warning) {
+        if !level.is_at_least(Level::Info) || (level == Level::Info && !enabled()) {
             return Ok(());
         }
         let mut pairs = Pairs(String::new());
@@ -38,6 +43,7 @@ impl Drain for Forward {
         let text = format!("raft: {}{}", record.msg(), pairs.0);
         match level {
             Level::Critical | Level::Error => tracing::error!("{text}"),
+            Level::Info => tracing::debug!("{text}"),
             _ => tracing::warn!("{text}"),
         }
         Ok(())

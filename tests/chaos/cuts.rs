@@ -33,7 +33,10 @@ fn three_of_five_go_on_and_two_tell_no_lies() {
             load.wait_acked(100).await;
         }
         members.agree().await;
-        eprintln!("{rounds} partitions, {} acknowledged", load.judge().await);
+        eprintln!(
+            "{rounds} partitions three to two: {}, all members hash alike",
+            load.judge().await
+        );
     });
 }
 
@@ -78,6 +81,6 @@ fn one_way_cuts_heal() {
             load.wait_acked(50).await;
         }
         members.agree().await;
-        eprintln!("{rounds} one-way cuts, {} acknowledged", load.judge().await);
+        eprintln!("{rounds} one-way cuts: {}, all members hash alike", load.judge().await);
     });
 }

@@ -30,13 +30,14 @@ fn the_leader_is_killed_under_load() {
             members.nodes[leader].restart();
         }
         members.agree().await;
-        let acked = load.judge().await;
+        let account = load.judge().await;
         outages.sort();
         let at = |share: f64| outages[((outages.len() - 1) as f64 * share) as usize];
         eprintln!(
-            "{kills} kills, {acked} acknowledged; first answer after {:?} (p50), {:?} (max)",
-            at(0.5),
-            at(1.0)
+            "{kills} kills of the leader: {account}, all members hash alike; first answer after \
+             {:.2} s (p50), {:.2} s (max)",
+            at(0.5).as_secs_f64(),
+            at(1.0).as_secs_f64()
         );
     });
 }
@@ -61,7 +62,7 @@ fn members_hang_and_wake() {
             members.nodes[at].signal(Signal::SIGCONT);
         }
         members.agree().await;
-        eprintln!("{rounds} pauses, {} acknowledged", load.judge().await);
+        eprintln!("{rounds} pauses: {}, all members hash alike", load.judge().await);
     });
 }
 
@@ -98,6 +99,6 @@ fn members_lose_power() {
             load.wait_acked(20).await;
         }
         members.agree().await;
-        eprintln!("{rounds} power cuts, {} acknowledged", load.judge().await);
+        eprintln!("{rounds} power cuts: {}, all members hash alike", load.judge().await);
     });
 }

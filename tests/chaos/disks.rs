@@ -25,6 +25,6 @@ fn the_disk_of_a_follower_is_full() {
         load.next_round();
         load.wait_acked(100).await;
         members.agree().await;
-        eprintln!("a full disk, {} acknowledged", load.judge().await);
+        eprintln!("a full disk: {}, all members hash alike", load.judge().await);
     });
 }

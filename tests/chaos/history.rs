@@ -13,6 +13,7 @@ use bytes::Bytes;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -42,6 +43,36 @@ struct Shared {
     /// Acknowledged and failed requests by member.
     by_member: Vec<[AtomicU64; 2]>,
     stop: AtomicBool,
+}
+
+/// What became of a run: the figures that somebody who reads its log wants.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// Requests acknowledged.
+    pub(crate) acked: u64,
+    /// Requests and attempts to connect that failed.
+    failed: u64,
+    /// Longest time in which no client got an answer.
+    longest_gap: Duration,
+    /// Keys whose histories were judged, and those of them that were too hard to decide.
+    histories: usize,
+    unknown: usize,
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { acked, failed, longest_gap, histories, unknown } = self;
+        write!(
+            f,
+            "{acked} acknowledged, {failed} errors seen by clients, longest time without service \
+             {:.2} s, {histories} histories linearizable",
+            longest_gap.as_secs_f64()
+        )?;
+        if *unknown > 0 {
+            write!(f, " ({unknown} of them too hard to decide)")?;
+        }
+        Ok(())
+    }
 }
 
 /// Running clients.
@@ -82,7 +113,6 @@ impl Load {
     }
 
     /// Longest time so far in which nothing was acknowledged.
-    #[allow(dead_code, reason = "asked for by the test of upgrades")]
     pub(crate) fn longest_gap(&self) -> Duration {
         Duration::from_nanos(self.shared.longest_gap.load(SeqCst))
     }
@@ -122,7 +152,7 @@ impl Load {
     ///
     /// # Panics
     /// When a history is not linearizable, with the history.
-    pub(crate) async fn judge(mut self) -> u64 {
+    pub(crate) async fn judge(mut self) -> Account {
         self.shared.stop.store(true, SeqCst);
         for task in self.tasks.drain(..) {
             task.await.expect("a client");
@@ -149,7 +179,9 @@ impl Load {
         }
         // One in fifty may be too hard to decide (`reliability.md` 4.4).
         assert!(unknown * 50 <= ops.len(), "{unknown} of {} histories undecided", ops.len());
-        self.acked()
+        let failed = (0..self.urls.len()).map(|at| self.of_member(at).1).sum();
+        let (acked, longest_gap) = (self.acked(), self.longest_gap());
+        Account { acked, failed, longest_gap, histories: ops.len(), unknown }
     }
 }
 

@@ -4,6 +4,7 @@ mod behind;
 pub(crate) mod figures;
 mod kills;
 mod loaded;
+mod logs;
 mod members;
 mod numbers;
 mod pulse;

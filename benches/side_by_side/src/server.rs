@@ -252,6 +252,18 @@ impl Server {
         }
     }
 
+    /// Length of its log in bytes, a place to read on from.
+    pub(crate) fn log_end(&self) -> u64 {
+        std::fs::metadata(self.place.home.join("log")).map_or(0, |meta| meta.len())
+    }
+
+    /// What it logged behind such a place.
+    pub(crate) fn log_from(&self, at: u64) -> String {
+        let text = std::fs::read(self.place.home.join("log")).unwrap_or_default();
+        let from = text.get(usize::try_from(at).unwrap_or(usize::MAX)..).unwrap_or_default();
+        String::from_utf8_lossy(from).into_owned()
+    }
+
     fn fault(&self, what: &str) -> Error {
         let log = self.place.home.join("log");
         let text = std::fs::read(&log).unwrap_or_default();
@@ -301,7 +313,10 @@ fn spawn(kind: Kind, program: &Path, place: &Place, ports: Ports) -> Result<Chil
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", founders]);
-        command.args(["--listen-metrics-urls", &metrics, QUOTA, "--log-level=warn"]);
+        command.args(["--listen-metrics-urls", &metrics, QUOTA]);
+        // Members say at "info" how an election went; there are a few such lines a second at most.
+        let alone = !founders.contains(',');
+        command.arg(if alone { "--log-level=warn" } else { "--log-level=info" });
     }
     if kind == Kind::Assay {
         // The probe of the disk runs before the first answer: outside of every measurement but the

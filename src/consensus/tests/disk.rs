@@ -386,6 +386,87 @@ fn but_leads_rather_than_nobody() {
     );
 }
 
+/// Leader 1 dies a moment after all disks hung together. Ticks until 2 or 3 leads, and the group then;
+/// `prepare` gets it after the death.
+fn leader_dies_after_all_hung(seed: u64, prepare: impl Fn(&mut Disks)) -> (u64, Disks) {
+    let mut disks = Disks::configured(3, |config| config.seed = seed);
+    disks.hang(&[1, 2, 3]);
+    disks.ticks(7);
+    disks.work(&[1, 2, 3]);
+    disks.ticks(3);
+    disks.writes = false;
+    disks.group.lose = |w| w.from() == 1 || w.to() == 1;
+    disks.group.sent.clear();
+    prepare(&mut disks);
+    for ticks in 1..100 {
+        disks.ticks(1);
+        if [2, 3].iter().any(|id| disks.group.status(*id).role == Role::Leader) {
+            return (ticks, disks);
+        }
+    }
+    panic!("nobody leads");
+}
+
+/// What 2 and 3 hear of each other by the pings of their connections.
+fn tell_each_other(disks: &mut Disks) {
+    for (to, of) in [(2, 3), (3, 2)] {
+        let recovering = disks.group.core(of).disk_is_recovering();
+        let facts = DiskFacts { recovering, ..DiskFacts::default() };
+        disks.group.give(to, [Input::PeerDisk { of, facts }]);
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_better_disk_where_there_is_none() {
+    let (ticks, _) = leader_dies_after_all_hung(0, tell_each_other);
+    assert!(ticks <= 20, "an election of a usual length, not {ticks} ticks");
+    // Who does not know how the other one is gives it time.
+    let (ticks, _) = leader_dies_after_all_hung(0, |_| {});
+    assert!((23..=40).contains(&ticks), "{ticks}");
+}
+
+#[test]
+fn members_do_not_stand_while_their_disks_hang_and_not_together_afterwards() {
+    let asks = |w: &Wire| w.kind() == WireKind::PreVote && w.from() != 1;
+    let together = (0..30).filter(|seed| {
+        let (_, disks) = leader_dies_after_all_hung(*seed, |disks| {
+            tell_each_other(disks);
+            disks.hang(&[2, 3]);
+            disks.ticks(35);
+            assert!(!disks.group.sent.iter().any(asks));
+            disks.work(&[2, 3]);
+        });
+        let asked = |id| disks.group.sent.iter().any(|w| asks(w) && w.from() == id);
+        asked(2) && asked(3)
+    });
+    let together = together.count();
+    assert!(together < 15, "in {together} of 30 runs");
+}
+
+#[test]
+fn a_member_whose_disk_hung_leads_if_the_other_one_lacks_entries() {
+    let mut disks = Disks::new(3);
+    disks.hang(&[2]);
+    disks.ticks(7);
+    disks.work(&[2]);
+    disks.ticks(3);
+    assert!(disks.group.core(2).disk_is_recovering());
+    // 3 has a good disk and does not get the last entries.
+    disks.group.lose = |w| w.kind() == WireKind::Append && w.to() == 3;
+    disks.ticks(2);
+    disks.writes = false;
+    assert!(disks.group.status(2).last > disks.group.status(3).last);
+    disks.group.lose = |w| w.from() == 1 || w.to() == 1;
+    let leads = |disks: &Disks, id| disks.group.status(id).role == Role::Leader;
+    let ticks = (1..100).find(|_| {
+        disks.ticks(1);
+        leads(&disks, 2) || leads(&disks, 3)
+    });
+    assert!(leads(&disks, 2));
+    // 3 asks in vain within two timeouts; from then on 2 knows.
+    assert!(ticks.is_some_and(|ticks| ticks <= 21), "{ticks:?}");
+}
+
 #[test]
 fn a_member_whose_disk_hangs_does_not_obey_the_order_to_lead() {
     let mut disks = Disks::new(3);

@@ -1,8 +1,12 @@
 //! What a member knows and says about the disk of its log, and what the world knows better.
 
+use std::collections::BTreeMap;
+
 /// Of one life.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct NodeDisk {
+    /// When it was looked at first.
+    pub born: Option<u64>,
     /// When the operation that runs began.
     pub since: Option<u64>,
     pub syncs: u64,
@@ -12,8 +16,13 @@ pub struct NodeDisk {
     pub handed_over: u64,
     /// When it was given up last.
     pub gave_way: Option<u64>,
-    /// When a leader was heard last.
+    /// When a leader was heard last, and who that was.
     pub led: u64,
+    pub led_by: u64,
+    /// When the disk was last known to have hung lately.
+    pub doubted: Option<u64>,
+    /// Who asked for this member's vote without having all its entries, and when.
+    pub behind: BTreeMap<u64, u64>,
     /// A turn may give way once.
     pub giving_way: Option<u64>,
 }

@@ -5,7 +5,7 @@ use assay::consensus::{DiskEvent, DiskFacts, Input, OwnDisk, Role, Wire, WireKin
 use super::super::frame::{Verdict, Violation};
 use super::super::node::Node;
 use super::super::plan::{ELECTION_TICKS, RATE_PERMILLE};
-use super::{MS, World};
+use super::{MS, Member, World};
 use crate::check;
 
 /// The longest time that word of a disk is on its way: two spikes of the network, when it is
@@ -27,6 +27,10 @@ impl World {
         if self.plan.disk_stall_ms().is_some_and(|limit| own.in_flight_ms >= limit / 2) {
             node.disk.stalled = Some(node.disk.syncs);
         }
+        node.disk.born.get_or_insert(self.now);
+        if node.disk.is_recovering() {
+            node.disk.doubted = Some(self.now);
+        }
         node.inputs.push(Input::OwnDisk(own));
     }
 
@@ -46,16 +50,43 @@ impl World {
         let status = node.core.status();
         if leads && wire.term() >= status.term && !status.installing {
             node.disk.led = self.now;
+            node.disk.led_by = wire.from();
+        }
+        let asks = matches!(wire.kind(), WireKind::Vote | WireKind::PreVote);
+        if asks && wire.position() < (status.last_term, status.last) {
+            node.disk.behind.insert(wire.from(), self.now);
         }
     }
 
-    /// A member whose disk hung stands for election only when nobody else does.
+    /// Whether a member can know that another one will not win an election with a better disk: it
+    /// led and is silent, its disk hung lately as well, or it lacks entries. A member that is away or
+    /// has just returned may have said so in its life before.
+    fn is_no_better(&self, at: usize, node: &Node, other: u64) -> bool {
+        // Three timeouts by the member's own ticks, of which a pause takes none.
+        let word = 4 * ELECTION_TICKS * self.plan.tick + WORD_US;
+        let awake = self.members[at].paused_until.min(self.now);
+        let lately = |then: u64| self.now <= then.max(awake) + word;
+        let away = |member: &Member| {
+            member.node.as_ref().is_none_or(|node| {
+                node.disk.born.is_none_or(lately) || node.disk.doubted.is_some_and(lately)
+            })
+        };
+        other == node.disk.led_by
+            || node.disk.behind.get(&other).copied().is_some_and(lately)
+            || self.members.iter().filter(|member| member.id == other).any(away)
+    }
+
+    /// A member whose disk hung stands for election only when nobody else does, or can.
     pub(super) fn stands(&self, at: usize, node: &mut Node, role: Role) -> Verdict {
         if role != Role::Leader && node.disk.giving_way.take().is_some() {
             node.disk.gave_way = Some(self.now);
         }
         let conf = node.core.status().conf_state;
         let limited = self.plan.disk_stall_ms().is_some() && conf.voters.len() > 1;
+        let mut others = conf.voters.iter().chain(&conf.voters_outgoing);
+        if others.all(|id| *id == node.id || self.is_no_better(at, node, *id)) {
+            return Ok(());
+        }
         if role != Role::PreCandidate || !limited || !node.disk.is_recovering() {
             return Ok(());
         }

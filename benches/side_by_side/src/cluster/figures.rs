@@ -4,7 +4,7 @@ use crate::report::Figure;
 use crate::report::Target::{AtMost, None as Any, RatioAtLeast, RatioAtMost};
 
 /// Election timeout of both servers by default.
-const ELECTION_TIMEOUT_MS: f64 = 1_000.0;
+pub(crate) const ELECTION_TIMEOUT_MS: f64 = 1_000.0;
 /// Time without service after the death of a leader, in election timeouts.
 const OUTAGE_MAX: f64 = 1.5;
 
@@ -70,6 +70,7 @@ pub(crate) const CLUSTER: &[Figure] = &[
     ("open_p999", "  p99.9", "us", Any),
     ("open_late_p99", "  generator late p99", "us", Any),
     ("kill_p50", "leader killed: time without service, p50", "ms", AtMost(OUTAGE_MAX * ELECTION_TIMEOUT_MS)),
+    ("kill_p90", "  p90", "ms", Any),
     ("kill_p99", "  p99", "ms", Any),
     ("kill_max", "  max", "ms", Any),
     ("kill_count", "  kills", "", Any),
