@@ -19,6 +19,7 @@ struct State {
     local: Result<(), String>,
     versions: Versions,
     notices: Vec<String>,
+    fenced: Option<String>,
 }
 
 struct Fake(Mutex<State>, Mutex<Vec<(&'static str, &'static str, bool)>>);
@@ -32,6 +33,9 @@ impl HealthSource for Fake {
     }
     fn notices(&self) -> Vec<String> {
         self.0.lock().notices.clone()
+    }
+    fn fenced(&self) -> Option<String> {
+        self.0.lock().fenced.clone()
     }
     fn has_leader(&self) -> bool {
         self.0.lock().leader
@@ -99,6 +103,7 @@ fn fake() -> Arc<Fake> {
         local: Ok(()),
         versions: Versions { server: "3.7.1".to_owned(), cluster: None, storage: None },
         notices: Vec::new(),
+        fenced: None,
     };
     Arc::new(Fake(Mutex::new(state), Mutex::default()))
 }
@@ -264,6 +269,36 @@ async fn livez_and_readyz_list_their_checks() {
     for unknown in ["/livez/non_learner", "/readyz/x", "/readyz/", "/health/"] {
         let got = get(&fake, unknown).await;
         assert_error(&got, StatusCode::NOT_FOUND, "404 page not found\n");
+    }
+}
+
+/// Whatever is asked for or left out: no probe takes a fenced member for healthy.
+#[tokio::test]
+async fn a_fenced_member_is_alive_and_never_healthy() {
+    let fake = fake();
+    fake.0.lock().fenced = Some("differs from the others".to_owned());
+    let checks = ["data_corruption", "serializable_read", "linearizable_read", "non_learner"];
+    let mut paths: Vec<String> = ["", "?serializable=true", "?exclude=CORRUPT", "?exclude=FENCED"]
+        .map(|query| format!("/health{query}"))
+        .into();
+    paths.extend(checks.map(|check| format!("/readyz/{check}")));
+    // Any of the checks left out.
+    for left_out in 0..1 << checks.len() {
+        let names = checks.iter().enumerate().filter(|(at, _)| left_out & (1 << at) != 0);
+        let query: Vec<String> = names.map(|(_, name)| format!("exclude={name}")).collect();
+        paths.push(format!("/readyz?{}", query.join("&")));
+    }
+    for path in &paths {
+        for routes in [admin(&fake).metrics_routes(), admin(&fake).client_routes(Router::new())] {
+            let got = send(routes, Request::get(path)).await;
+            assert_eq!(got.status, 503, "{path}: {}", got.text());
+            assert!(got.text().contains("differs from the others"), "{path}: {}", got.text());
+            assert!(!got.text().contains("read ok"), "{path}: {}", got.text());
+        }
+    }
+    assert!(fake.1.lock().iter().all(|(_, name, ok)| !ok || *name == "non_learner"));
+    for path in ["/livez", "/livez/serializable_read"] {
+        assert_eq!(get(&fake, path).await.status, 200, "{path}: a restart would not help");
     }
 }
 
