@@ -283,10 +283,7 @@ fn alarm_command(alarm: &pb::AlarmRequest) -> Result<Command, AnswerError> {
 
 /// Decodes a change entry: request id and what it does to the members. What is not wholly known, in
 /// this or in the part that consensus reads, is refused before anything of it is applied.
-pub(super) fn decode_change(
-    data: &Bytes,
-    context: &Bytes,
-) -> Result<(u64, MemberOp), AnswerError> {
+pub(super) fn decode_change(data: &Bytes, context: &Bytes) -> Result<(u64, MemberOp), AnswerError> {
     if !RaftChange::is_known(data) {
         return Err(AnswerError::UnknownCommand);
     }

@@ -158,7 +158,10 @@ impl Handle {
         }
         let members = self.reader().members();
         let urls = members.get(leader).map(|leader| leader.client_urls.join(","));
-        UpgradeError::NotLeader { leader, urls: urls.unwrap_or_else(|| "an unknown address".into()) }
+        UpgradeError::NotLeader {
+            leader,
+            urls: urls.unwrap_or_else(|| "an unknown address".into()),
+        }
     }
 
     /// Raises the level of the cluster to the lowest one of its members; returns it.
@@ -174,7 +177,12 @@ impl Handle {
         // nothing: this one would not know who of them came back as what.
         match self.linearize_in(Some(raft.term)).await {
             Ok(()) => {}
-            Err(Refused::NotLeader | Refused::LeaderChanged) => return Err(self.who_leads()),
+            Err(why @ (Refused::NotLeader | Refused::LeaderChanged)) => {
+                return Err(match self.who_leads() {
+                    UpgradeError::NoLeader => UpgradeError::Unconfirmed(why),
+                    other => other,
+                });
+            }
             Err(why) => return Err(UpgradeError::Unconfirmed(why)),
         }
         let (level, member) = self.lowest_level()?;
