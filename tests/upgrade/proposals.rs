@@ -4,7 +4,7 @@
 use assay::config::{Config, Parsed, parse};
 use assay::disk::{Disk, OsDisk};
 use assay::machine::{ACTION_FENCE, level};
-use assay::node::data_dir::DataDir;
+use assay::node::data_dir::{DataDir, Held};
 use assay::node::{self, Node, Parts, Progress, Refused};
 use assay::proto::etcdserverpb::{
     AlarmRequest, FeatureLevelSetRequest, InternalRaftRequest, PutRequest,
@@ -23,7 +23,7 @@ fn start(runtime: &Runtime, dir: &Path, level: u32) -> Node {
     let config = Config::from_raw(&raw, "assay").expect("a configuration");
     let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(Arc::new(IoStats::new())));
     let parts = Parts {
-        dir: DataDir::open(disk.clone(), dir).expect("a directory"),
+        dir: DataDir::open(disk.clone(), dir, Held::default()).expect("a directory"),
         disk,
         metrics: Arc::default(),
         progress: Progress::default(),
