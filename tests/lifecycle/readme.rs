@@ -73,7 +73,7 @@ fn its_blocks_work_one_after_the_other_in_one_shell() {
     for (n, words) in [
         (1, &["greeting\nhello\n", "\netcd_disk_wal_fsync_duration_seconds_count "][..]),
         (2, &["127.0.0.1:12379", "127.0.0.1:22379", "127.0.0.1:32379"]),
-        (3, &["added to cluster", "ETCD_NAME=\"m4\""]),
+        (3, &["added as learner to cluster", "ETCD_NAME=\"m4\""]),
         (4, &["feature level of the cluster: ", "nothing to finalize"]),
     ] {
         for word in words {
@@ -81,7 +81,7 @@ fn its_blocks_work_one_after_the_other_in_one_shell() {
         }
     }
     let rows = block(2).lines().filter(|line| line.contains("127.0.0.1:"));
-    let leaders = rows.filter(|line| line.split('|').any(|cell| cell.trim() == "true")).count();
+    let leaders = rows.filter(|line| line.split(['|', '│']).any(|cell| cell.trim() == "true")).count();
     assert_eq!(leaders, 1, "{}", block(2));
     for wrong in ["conflicting environment", "command not found", "No such file"] {
         assert!(!log.contains(wrong), "{wrong:?} in:\n{log}");

@@ -50,7 +50,9 @@ fn set(level: u32) -> InternalRaftRequest {
 
 #[test]
 fn a_command_above_the_level_of_the_cluster_does_not_reach_the_log() {
-    let home = tempfile::Builder::new().prefix("assay-upgrade-").tempdir().expect("temp dir");
+    let mut home = tempfile::Builder::new().prefix("assay-upgrade-").tempdir().expect("temp dir");
+    // A failed test leaves a running node behind, which would end the process if its files went.
+    home.disable_cleanup(true);
     let runtime = Runtime::new().expect("a runtime");
     start(&runtime, home.path(), level::FIRST).stop();
     let node = start(&runtime, home.path(), level::OWN);
@@ -80,4 +82,5 @@ fn a_command_above_the_level_of_the_cluster_does_not_reach_the_log() {
     runtime.block_on(handle.propose(fence(own + 1))).expect("a fence of nobody");
     refused(set(level::OWN + 1), "a level that nobody knows");
     node.stop();
+    home.disable_cleanup(false);
 }

@@ -97,7 +97,7 @@ fn a_change_of_members_that_is_not_wholly_known_is_never_applied_in_part() {
         (b"\x12\x04\x08\x03\x10\x07", known.clone()),
         (b"\x08\x03\x12\x02\x10\x07", known.clone()),
         (&[STEP, FIELD].concat(), known.clone()),
-        (b"\xff", known.clone()),
+        (b"\xff", known),
         (b"\xff", Vec::new()),
     ] {
         stops(OPTIONS, entry(data, &context), AnswerError::UnknownCommand);
