@@ -139,7 +139,8 @@ async fn health_knows_one_service() {
     assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
     for (fenced, status) in [(true, 2), (false, 1)] {
         api.node.state.fenced.send_replace(fenced);
-        assert_eq!(watch.message().await.unwrap().unwrap().status, status, "{fenced}");
+        let told = tokio::time::timeout(SOON, watch.message()).await.expect("a change is told");
+        assert_eq!(told.unwrap().unwrap().status, status, "{fenced}");
         assert_eq!(client.check(of("")).await.unwrap().into_inner().status, status);
     }
     let mut unknown = client.watch(of("etcdserverpb.KV")).await.unwrap().into_inner();
