@@ -4,9 +4,9 @@ use super::conn::{self, ConnInfo, Remote, Shared, Transport};
 use super::limits::Counters;
 use super::listen::{Port, Socket, Unlink};
 use super::route::{Routes, Rpc};
+use super::share::Shares;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::Handle;
@@ -27,7 +27,7 @@ pub(super) struct Acceptor<G> {
     pub(super) port: Port,
     pub(super) transport: Transport,
     pub(super) lanes: Vec<Lane<G>>,
-    pub(super) next: Arc<AtomicUsize>,
+    pub(super) shares: Shares,
     pub(super) shared: Shared,
     pub(super) counters: Arc<Counters>,
 }
@@ -101,7 +101,8 @@ impl<G: Rpc> Acceptor<G> {
     fn deal(&self, accepted: Accepted) {
         let cap = self.shared.limits.connections.cap(self.port);
         let Some(place) = self.counters.admit(self.port, cap) else { return };
-        let turn = self.next.fetch_add(1, Relaxed) % self.lanes.len();
+        let share = self.shares.choose(self.port);
+        let turn = share.runtime();
         let lane = &self.lanes[turn];
         let (routes, shared, port) = (lane.routes.clone(), self.shared.clone(), self.port);
         let speaks = self.transport.clone();
@@ -113,24 +114,32 @@ impl<G: Rpc> Acceptor<G> {
                 // Answers are small and awaited; a failure here only costs latency.
                 let _ = stream.set_nodelay(true);
                 if turn == 0 {
-                    lane.runtime.spawn(conn::serve(stream, info, speaks, routes, shared, place));
+                    lane.runtime.spawn(async move {
+                        conn::serve(stream, info, speaks, routes, shared, place).await;
+                        drop(share);
+                    });
                 } else if let Ok(stream) = stream.into_std() {
                     lane.runtime.spawn(async move {
                         if let Ok(stream) = TcpStream::from_std(stream) {
                             conn::serve(stream, info, speaks, routes, shared, place).await;
                         }
+                        drop(share);
                     });
                 }
             }
             Accepted::Unix(stream) => {
                 let info = ConnInfo::new(Remote::Unix, port);
                 if turn == 0 {
-                    lane.runtime.spawn(conn::serve(stream, info, speaks, routes, shared, place));
+                    lane.runtime.spawn(async move {
+                        conn::serve(stream, info, speaks, routes, shared, place).await;
+                        drop(share);
+                    });
                 } else if let Ok(stream) = stream.into_std() {
                     lane.runtime.spawn(async move {
                         if let Ok(stream) = UnixStream::from_std(stream) {
                             conn::serve(stream, info, speaks, routes, shared, place).await;
                         }
+                        drop(share);
                     });
                 }
             }

@@ -22,6 +22,7 @@ mod listen;
 mod pings;
 mod route;
 mod runtime;
+mod share;
 pub mod tls;
 
 #[cfg(test)]

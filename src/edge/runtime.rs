@@ -5,10 +5,10 @@ use super::conn::{Shared, Transport};
 use super::limits::{ConnObserver, Counters, Limits};
 use super::listen::{Bound, Port};
 use super::route::{Routes, Rpc};
+use super::share::Shares;
 use crate::sched;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub struct Edge {
     pub(super) stop: watch::Sender<bool>,
     pub(super) end: watch::Sender<bool>,
     shared: Shared,
-    next: Arc<AtomicUsize>,
+    shares: Shares,
 }
 
 impl Edge {
@@ -79,11 +79,12 @@ impl Edge {
                 stop: stop_seen,
                 logs: Arc::default(),
             },
-            next: Arc::default(),
+            shares: Shares::new(count),
         })
     }
 
-    /// The runtimes, by index.
+    /// The runtimes, by index. The first one serves the connections between members, so those that
+    /// this member makes belong there too.
     pub fn runtimes(&self) -> &[Handle] {
         &self.runtimes
     }
@@ -114,7 +115,7 @@ impl Edge {
                 port,
                 transport: Transport { plain, tls: secured },
                 lanes: self.runtimes.iter().enumerate().map(lane).collect(),
-                next: Arc::clone(&self.next),
+                shares: self.shares.clone(),
                 shared: self.shared.clone(),
                 counters: Arc::clone(&self.counters),
             };

@@ -227,7 +227,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         progress: progress.clone(),
         runtimes,
         dir,
-        network: edge.runtimes().to_vec(),
+        network: Some(first.clone()),
         peer_stats,
         dialer,
         joined,

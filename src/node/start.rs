@@ -120,7 +120,7 @@ pub struct Parts {
     /// The data directory, already locked.
     pub dir: DataDir,
     /// Where the connections to other members run; none: there are no other members.
-    pub network: Vec<tokio::runtime::Handle>,
+    pub network: Option<tokio::runtime::Handle>,
     /// Numbers of the traffic with other members.
     pub peer_stats: Arc<PeerStats>,
     /// Connects to other members.
@@ -283,7 +283,7 @@ pub fn start(config: &Config, parts: Parts) -> Result<Node, StartError> {
             "log entry {index} is of a kind that this version does not know; start a newer version"
         ))
     })?;
-    let runtime = network.first().cloned();
+    let runtime = network.clone();
     let mut core = Core::new(&core_config, restored)?;
     if let Some(new) = core.new_log() {
         tracing::warn!(

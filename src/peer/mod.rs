@@ -45,7 +45,7 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -111,9 +111,9 @@ pub struct Peers(Arc<Inner>);
 struct Inner {
     own: Identity,
     own_urls: OwnUrls,
-    /// Where the links' tasks run.
-    runtimes: Vec<Handle>,
-    next_runtime: AtomicUsize,
+    /// Where the links' tasks run: all on the one that serves the connections of other members, so
+    /// that a message that answers another one wakes no further thread.
+    runtime: Option<Handle>,
     stats: Arc<PeerStats>,
     dialer: Dialer,
     disk: Arc<DiskHealth>,
@@ -128,12 +128,12 @@ struct Known {
 }
 
 impl Peers {
-    /// No links yet; see [`Peers::set`]. Without `runtimes` there never will be any. `urls` is where
+    /// No links yet; see [`Peers::set`]. Without a `runtime` there never will be any. `urls` is where
     /// this member can be reached; others are told how its disk is.
     pub fn new(
         own: Identity,
         urls: Vec<String>,
-        runtimes: Vec<Handle>,
+        runtime: Option<Handle>,
         stats: Arc<PeerStats>,
         dialer: Dialer,
         disk: Arc<DiskHealth>,
@@ -141,8 +141,7 @@ impl Peers {
         Peers(Arc::new(Inner {
             own,
             own_urls: Arc::new(RwLock::new(urls)),
-            runtimes,
-            next_runtime: AtomicUsize::default(),
+            runtime,
             stats,
             dialer,
             disk,
@@ -205,13 +204,13 @@ impl Peers {
         local: &Arc<dyn Local>,
     ) {
         let inner = &*self.0;
-        let pointless = inner.runtimes.is_empty() || member.urls.is_empty();
-        if pointless || member.id == inner.own.member_id || links.contains_key(&member.id) {
+        let Some(runtime) = &inner.runtime else { return };
+        let pointless = member.urls.is_empty() || member.id == inner.own.member_id;
+        if pointless || links.contains_key(&member.id) {
             return;
         }
-        let at = inner.next_runtime.fetch_add(1, Relaxed) % inner.runtimes.len();
         let link = Link::start(
-            &inner.runtimes[at],
+            runtime,
             inner.own,
             inner.own_urls.clone(),
             member.clone(),

@@ -170,7 +170,7 @@ fn serve(cluster_id: u64) -> Served {
     let peers = Peers::new(
         Identity { cluster_id, member_id: 2, feature_level: 2 },
         vec![url.clone()],
-        Vec::new(),
+        None,
         Arc::new(PeerStats::default()),
         Dialer::default(),
         healthy(),
@@ -191,7 +191,7 @@ fn member_one(served: &Served) -> (Peers, Arc<Told>) {
     let peers = Peers::new(
         Identity { cluster_id: 9, member_id: 1, feature_level: 2 },
         Vec::new(),
-        served.edge.runtimes().to_vec(),
+        served.edge.runtimes().first().cloned(),
         Arc::new(PeerStats::default()),
         Dialer::default(),
         healthy(),

@@ -4,6 +4,7 @@ mod abuse;
 mod drain;
 mod listen;
 mod protocols;
+mod share;
 
 use super::{
     Address, Bound, Caps, Closed, ConnObserver, Edge, Elsewhere, Limits, NoRpc, Options, Port,
