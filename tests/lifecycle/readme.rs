@@ -81,7 +81,8 @@ fn its_blocks_work_one_after_the_other_in_one_shell() {
         }
     }
     let rows = block(2).lines().filter(|line| line.contains("127.0.0.1:"));
-    let leaders = rows.filter(|line| line.split(['|', '│']).any(|cell| cell.trim() == "true")).count();
+    let leaders =
+        rows.filter(|line| line.split(['|', '│']).any(|cell| cell.trim() == "true")).count();
     assert_eq!(leaders, 1, "{}", block(2));
     for wrong in ["conflicting environment", "command not found", "No such file"] {
         assert!(!log.contains(wrong), "{wrong:?} in:\n{log}");
