@@ -28,7 +28,7 @@ fn start(runtime: &Runtime, dir: &Path, level: u32) -> Node {
         metrics: Arc::default(),
         progress: Progress::default(),
         runtimes: 0,
-        network: Vec::new(),
+        network: None,
         peer_stats: Arc::default(),
         dialer: assay::peer::Dialer::new(None),
         joined: None,
