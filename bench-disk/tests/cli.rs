@@ -45,7 +45,6 @@ fn a_mistyped_word_or_flag_names_the_nearest() {
         (&["run", "--dirr", "x"], "'--dir'"),
         (&["run", "--dir", "x", "--profil", "quick"], "'--profile'"),
         (&["verify", "--dirr", "x"], "'--dir'"),
-        (&["run", "--dir", "x", "--load", "reeder"], "'reader'"),
     ] {
         let output = run(place.program(words));
         let said = String::from_utf8_lossy(&output.stderr);

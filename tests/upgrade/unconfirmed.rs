@@ -18,6 +18,23 @@ fn status(url: &str) -> String {
     ended.stdout + &ended.stderr
 }
 
+/// On a busy machine threads of a process run on for a while after it was told to stop.
+fn wait_stopped(pid: i32) {
+    let start = Instant::now();
+    let stopped = |task: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("State:\tT"))
+    };
+    let all = || {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+        tasks.flatten().all(stopped)
+    };
+    while !all() {
+        assert!(start.elapsed() < SOON, "{pid} runs on");
+        std::thread::yield_now();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_cannot_confirm_that_it_leads_finalizes_nothing() {
     let mut cluster = Cluster::start_with(3, patient);
@@ -37,6 +54,9 @@ async fn a_leader_that_cannot_confirm_that_it_leads_finalizes_nothing() {
         // Their connections stay open, and what they said of themselves stays known for a while.
         for at in (0..3).filter(|at| *at != leader) {
             cluster.nodes[at].signal(Signal::SIGSTOP);
+        }
+        for at in (0..3).filter(|at| *at != leader) {
+            wait_stopped(cluster.nodes[at].pid());
         }
         let (code, text) =
             http_post(&url, "/debug/upgrade/finalize", "").expect("an answer of the leader");
