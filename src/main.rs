@@ -1,7 +1,7 @@
 //! The `assay` program: flags, disk gate, start, signals, end.
 //!
 //! ```text
-//! flags ─► log ─► signals ─► paths and ports ─► disk gate ─► listeners ─► data directory ─► node ─► clients
+//! flags ─► log ─► signals ─► paths, ports, locks ─► disk gate ─► listeners ─► data directory ─► node ─► clients
 //! ```
 
 #[path = "main/drift.rs"]

@@ -19,6 +19,8 @@ mod fences;
 mod leases;
 #[path = "cluster/members.rs"]
 mod members;
+#[path = "cluster/newcomers.rs"]
+mod newcomers;
 #[path = "cluster/numbers.rs"]
 mod numbers;
 #[path = "cluster/snapshots.rs"]

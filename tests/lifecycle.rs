@@ -15,6 +15,8 @@ mod hanging;
 mod paths;
 #[path = "lifecycle/ports.rs"]
 mod ports;
+#[path = "lifecycle/readme.rs"]
+mod readme;
 #[path = "lifecycle/restart.rs"]
 mod restart;
 #[path = "lifecycle/settle.rs"]

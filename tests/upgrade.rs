@@ -19,8 +19,12 @@ mod levels;
 #[path = "sim/linear.rs"]
 #[allow(unreachable_pub, reason = "the simulator has it as a module of its own")]
 mod linear;
+#[path = "upgrade/proposals.rs"]
+mod proposals;
 #[path = "upgrade/rolling.rs"]
 mod rolling;
+#[path = "upgrade/unconfirmed.rs"]
+mod unconfirmed;
 
 mod members {
     /// Longest time that a cluster gets for what takes it a second or two.

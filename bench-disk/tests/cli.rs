@@ -36,6 +36,24 @@ fn every_finding_can_be_explained_and_a_mistyped_one_is_a_usage_error() {
 }
 
 #[test]
+fn a_mistyped_word_or_flag_names_the_nearest() {
+    let place = Place::new();
+    for (words, meant) in [
+        (&["runn"][..], "'run'"),
+        (&["inspekt"], "'inspect'"),
+        (&["export-foi"], "'export-fio'"),
+        (&["run", "--dirr", "x"], "'--dir'"),
+        (&["run", "--dir", "x", "--profil", "quick"], "'--profile'"),
+        (&["verify", "--dirr", "x"], "'--dir'"),
+    ] {
+        let output = run(place.program(words));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains("similar") && said.contains(meant), "{words:?}: {said}");
+    }
+}
+
+#[test]
 fn a_directory_that_a_job_file_cannot_name_is_a_usage_error() {
     let place = Place::new();
     let output = run(place.on("export-fio", &place.path("a\nrw=read"), &[]));

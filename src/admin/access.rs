@@ -7,6 +7,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri};
+use std::net::IpAddr;
 use std::sync::Arc;
 use tower::Layer;
 
@@ -19,6 +20,8 @@ const ALLOW_HEADERS: HeaderName = HeaderName::from_static("access-control-allow-
 pub struct Access {
     /// `--host-whitelist`: host names accepted without TLS; `*` accepts all.
     pub hosts: Vec<String>,
+    /// Names by which clients reach this node, from its URLs.
+    pub names: Vec<String>,
     /// `--cors`: origins told to browsers as allowed; `*` allows all.
     pub origins: Vec<String>,
     /// Whether a request came over TLS: host names need no check then.
@@ -28,7 +31,8 @@ pub struct Access {
 impl Default for Access {
     /// etcd's defaults.
     fn default() -> Self {
-        Self { hosts: vec!["*".to_owned()], origins: vec!["*".to_owned()], is_encrypted: |_| false }
+        let all = || vec!["*".to_owned()];
+        Self { hosts: all(), names: Vec::new(), origins: all(), is_encrypted: |_| false }
     }
 }
 
@@ -71,6 +75,21 @@ async fn check(
 }
 
 impl Access {
+    /// Whether a request names this node as its host. A page can point a name of its own at any
+    /// address, but no address at another one, and no name that is ours. Over TLS the certificate
+    /// has said it.
+    pub(super) fn is_own_host(&self, request: &Request) -> bool {
+        if (self.is_encrypted)(request.extensions()) {
+            return true;
+        }
+        let host = host_name(request);
+        let named = |name: &String| name.eq_ignore_ascii_case(&host);
+        let once = request.headers().get_all(HOST).iter().count() <= 1;
+        once && (host.parse::<IpAddr>().is_ok()
+            || host.eq_ignore_ascii_case("localhost")
+            || !host.is_empty() && self.names.iter().chain(&self.hosts).any(named))
+    }
+
     fn origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         if self.origins.iter().any(|o| o == "*") {
             return Some(HeaderValue::from_static("*"));
@@ -85,7 +104,7 @@ fn allowed(list: &[String], name: &str) -> bool {
 }
 
 /// Host header (HTTP/1) or authority (HTTP/2) without the port.
-fn host_name(request: &Request) -> String {
+pub(super) fn host_name(request: &Request) -> String {
     let host = match request.uri().authority() {
         Some(authority) => authority.as_str(),
         None => request.headers().get(HOST).and_then(|h| h.to_str().ok()).unwrap_or_default(),

@@ -1,11 +1,12 @@
 //! `/debug`: numbers and changes of state for people with access to the machine.
 
-use super::{Admin, reply};
+use super::{Admin, access, reply};
 use axum::body::Body;
-use axum::extract::State;
-use http::header::ORIGIN;
-use http::{Extensions, HeaderMap, HeaderValue, Method, Response, StatusCode};
+use axum::extract::{Request, State};
+use http::header::{ORIGIN, REFERER};
+use http::{Extensions, HeaderName, HeaderValue, Method, Response, StatusCode};
 use std::pin::Pin;
+use std::sync::Arc;
 
 /// Values of `/debug/vars` that the node knows.
 pub trait DebugSource: Send + Sync + 'static {
@@ -30,20 +31,10 @@ pub enum NotDone {
     Unavailable(String),
 }
 
-/// Changes of state are POST, from people with access to the machine, and never from a browser: a
-/// page elsewhere could make one send this, and browsers say where a POST comes from.
-pub(super) async fn finalize(
-    State(admin): State<Admin>,
-    method: Method,
-    headers: HeaderMap,
-    extensions: Extensions,
-) -> Response<Body> {
-    if let Some(refused) = reply::only_post(&method) {
+/// Changes of state are POST, from people with access to the machine, and never from a browser.
+pub(super) async fn finalize(State(admin): State<Admin>, request: Request) -> Response<Body> {
+    if let Some(refused) = reply::only_post(request.method()).or_else(|| admin.refuse(&request)) {
         return refused;
-    }
-    if !(admin.trusted)(&extensions) || headers.contains_key(ORIGIN) {
-        let text = "only clients of this machine change its state, and no browser".to_owned();
-        return reply::error(StatusCode::FORBIDDEN, text);
     }
     match admin.debug.finalize_upgrade().await {
         Ok(text) => reply::text(StatusCode::OK, text + "\n"),
@@ -53,12 +44,8 @@ pub(super) async fn finalize(
 }
 
 /// Who knows which level of commands, for `assay upgrade status`.
-pub(super) async fn upgrade(
-    State(admin): State<Admin>,
-    method: Method,
-    extensions: Extensions,
-) -> Response<Body> {
-    if let Some(refused) = only_trusted_get(&admin, &method, &extensions) {
+pub(super) async fn upgrade(State(admin): State<Admin>, request: Request) -> Response<Body> {
+    if let Some(refused) = reply::only_get(request.method()).or_else(|| admin.refuse(&request)) {
         return refused;
     }
     match admin.debug.upgrade() {
@@ -70,12 +57,8 @@ pub(super) async fn upgrade(
     }
 }
 
-pub(super) async fn vars(
-    State(admin): State<Admin>,
-    method: Method,
-    extensions: Extensions,
-) -> Response<Body> {
-    if let Some(refused) = only_trusted_get(&admin, &method, &extensions) {
+pub(super) async fn vars(State(admin): State<Admin>, request: Request) -> Response<Body> {
+    if let Some(refused) = reply::only_get(request.method()).or_else(|| admin.refuse(&request)) {
         return refused;
     }
     let lines: Vec<String> = admin
@@ -90,15 +73,53 @@ pub(super) async fn vars(
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
-fn only_trusted_get(
-    admin: &Admin,
-    method: &Method,
-    extensions: &Extensions,
-) -> Option<Response<Body>> {
-    reply::only_get(method).or_else(|| {
-        (!(admin.trusted)(extensions)).then(|| {
-            let text = "debug pages are served to clients of this machine only".to_owned();
-            reply::error(StatusCode::FORBIDDEN, text)
+/// Who may see these pages and change the state of the node.
+#[derive(Clone)]
+pub struct Trust {
+    /// Whether a request came from this machine or proved who it is.
+    pub check: fn(&Extensions) -> bool,
+    /// Where a request came from, for people.
+    pub origin: fn(&Extensions) -> String,
+    /// What somebody does who is not trusted and should be, for people.
+    pub ways: Arc<str>,
+}
+
+/// Headers that a browser adds by itself, and that no page can take away. Old ones know only the last.
+const OF_BROWSERS: [HeaderName; 3] = [ORIGIN, HeaderName::from_static("sec-fetch-site"), REFERER];
+
+impl Admin {
+    /// The answer to somebody who may not see these pages, or change anything through them.
+    ///
+    /// That a request comes from this machine says little while a browser runs there: a page from
+    /// elsewhere can make it send one to any address, and with a name of its own that it points at
+    /// this address (DNS rebinding) read the answer as well. So the host has to be an address or a name
+    /// of this node, and no page may be behind the request; who types an address in is let through.
+    fn refuse(&self, request: &Request) -> Option<Response<Body>> {
+        if !(self.trust.check)(request.extensions()) {
+            let Trust { origin, ways, .. } = &self.trust;
+            let from = origin(request.extensions());
+            return Some(forbidden(format!("this request comes from {from}: {ways}")));
+        }
+        if !self.access.is_own_host(request) {
+            let host = access::host_name(request);
+            return Some(forbidden(format!(
+                "the host {host:?} is no name of this node: use an address, localhost, or a name \
+                 from its URLs or --host-whitelist"
+            )));
+        }
+        let typed = |name: &HeaderName, value: &HeaderValue| {
+            request.method() == Method::GET && *name != ORIGIN && value == "none"
+        };
+        let headers = request.headers();
+        let behind = OF_BROWSERS
+            .into_iter()
+            .find(|name| headers.get_all(name).iter().any(|value| !typed(name, value)));
+        behind.map(|name| {
+            forbidden(format!("no page of a browser may ask for this, and {name} tells of one"))
         })
-    })
+    }
+}
+
+fn forbidden(text: String) -> Response<Body> {
+    reply::error(StatusCode::FORBIDDEN, text)
 }

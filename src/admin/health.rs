@@ -163,13 +163,18 @@ impl Check {
         }
     }
 
-    async fn run(self, source: &dyn HealthSource) -> Result<(), String> {
+    /// `fenced` is why this member serves no reads, if it does not.
+    async fn run(self, source: &dyn HealthSource, fenced: Option<&str>) -> Result<(), String> {
         let fail = |when: bool, text: &str| if when { Err(text.to_owned()) } else { Ok(()) };
+        match (self, fenced) {
+            (Self::DataCorruption, Some(text)) => return Err(text.to_owned()),
+            (Self::SerializableRead | Self::LinearizableRead, Some(_)) => {
+                return Err("this member is fenced".to_owned());
+            }
+            _ => {}
+        }
         match self {
             Self::DataCorruption => {
-                if let Some(text) = source.fenced() {
-                    return Err(text);
-                }
                 fail(source.alarms().contains(&AlarmKind::Corrupt), "alarm activated: CORRUPT")
             }
             Self::SerializableRead => source.read(false).await,
@@ -267,9 +272,15 @@ async fn answer(
             reply::text(StatusCode::OK, "ok\n".to_owned())
         };
     }
+    // Alive all the same, but not ready whichever checks are asked for or left out.
+    let fenced = source.fenced().filter(|_| kind.needs_ready);
     let (mut lines, mut failed) = (String::new(), false);
+    if let Some(text) = fenced.as_ref().filter(|_| !checks.contains(&Check::DataCorruption)) {
+        failed = true;
+        lines.push_str(&format!("[-]fenced failed: {text}\n"));
+    }
     for check in checks {
-        let result = check.run(&*source).await;
+        let result = check.run(&*source, fenced.as_deref()).await;
         source.checked(kind.name, check.name(), result.is_ok());
         match result {
             Ok(()) => lines.push_str(&format!("[+]{} ok\n", check.name())),

@@ -13,13 +13,12 @@ mod reply;
 mod tests;
 
 pub use access::Access;
-pub use debug::{DebugSource, NotDone, TextFuture};
+pub use debug::{DebugSource, NotDone, TextFuture, Trust};
 pub use health::{AlarmKind, HealthSource, Phase, ReadFuture, Versions};
 pub use metrics::MetricsSource;
 
 use axum::Router;
 use axum::routing::any;
-use http::Extensions;
 use std::sync::Arc;
 
 /// Everything the HTTP endpoints are made of; cheap to clone.
@@ -33,8 +32,8 @@ pub struct Admin {
     pub debug: Arc<dyn DebugSource>,
     /// Host and origin rules of the client port.
     pub access: Arc<Access>,
-    /// Whether a request may see `/debug`: it came from this machine or proved who it is.
-    pub trusted: fn(&Extensions) -> bool,
+    /// Who may see `/debug` and change anything through it.
+    pub trust: Trust,
 }
 
 impl Admin {

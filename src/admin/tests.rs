@@ -19,6 +19,7 @@ struct State {
     local: Result<(), String>,
     versions: Versions,
     notices: Vec<String>,
+    fenced: Option<String>,
 }
 
 struct Fake(Mutex<State>, Mutex<Vec<(&'static str, &'static str, bool)>>);
@@ -32,6 +33,9 @@ impl HealthSource for Fake {
     }
     fn notices(&self) -> Vec<String> {
         self.0.lock().notices.clone()
+    }
+    fn fenced(&self) -> Option<String> {
+        self.0.lock().fenced.clone()
     }
     fn has_leader(&self) -> bool {
         self.0.lock().leader
@@ -99,6 +103,7 @@ fn fake() -> Arc<Fake> {
         local: Ok(()),
         versions: Versions { server: "3.7.1".to_owned(), cluster: None, storage: None },
         notices: Vec::new(),
+        fenced: None,
     };
     Arc::new(Fake(Mutex::new(state), Mutex::default()))
 }
@@ -109,7 +114,11 @@ fn admin(fake: &Arc<Fake>) -> Admin {
         metrics: fake.clone(),
         debug: fake.clone(),
         access: Arc::default(),
-        trusted: |extensions| extensions.get::<Trusted>().is_some(),
+        trust: Trust {
+            check: |extensions| extensions.get::<Trusted>().is_some(),
+            origin: |_| "10.0.0.9".to_owned(),
+            ways: "use http://127.0.0.1:1".into(),
+        },
     }
 }
 
@@ -267,6 +276,36 @@ async fn livez_and_readyz_list_their_checks() {
     }
 }
 
+/// Whatever is asked for or left out: no probe takes a fenced member for healthy.
+#[tokio::test]
+async fn a_fenced_member_is_alive_and_never_healthy() {
+    let fake = fake();
+    fake.0.lock().fenced = Some("differs from the others".to_owned());
+    let checks = ["data_corruption", "serializable_read", "linearizable_read", "non_learner"];
+    let mut paths: Vec<String> = ["", "?serializable=true", "?exclude=CORRUPT", "?exclude=FENCED"]
+        .map(|query| format!("/health{query}"))
+        .into();
+    paths.extend(checks.map(|check| format!("/readyz/{check}")));
+    // Any of the checks left out.
+    for left_out in 0..1 << checks.len() {
+        let names = checks.iter().enumerate().filter(|(at, _)| left_out & (1 << at) != 0);
+        let query: Vec<String> = names.map(|(_, name)| format!("exclude={name}")).collect();
+        paths.push(format!("/readyz?{}", query.join("&")));
+    }
+    for path in &paths {
+        for routes in [admin(&fake).metrics_routes(), admin(&fake).client_routes(Router::new())] {
+            let got = send(routes, Request::get(path)).await;
+            assert_eq!(got.status, 503, "{path}: {}", got.text());
+            assert!(got.text().contains("differs from the others"), "{path}: {}", got.text());
+            assert!(!got.text().contains("read ok"), "{path}: {}", got.text());
+        }
+    }
+    assert!(fake.1.lock().iter().all(|(_, name, ok)| !ok || *name == "non_learner"));
+    for path in ["/livez", "/livez/serializable_read"] {
+        assert_eq!(get(&fake, path).await.status, 200, "{path}: a restart would not help");
+    }
+}
+
 #[tokio::test]
 async fn a_start_is_alive_but_not_ready() {
     let fake = fake();
@@ -345,14 +384,14 @@ async fn debug_pages_are_for_trusted_clients_that_read() {
     let fake = fake();
     for path in ["/debug/vars", "/debug/upgrade"] {
         let got = get(&fake, path).await;
-        let text = "debug pages are served to clients of this machine only\n";
+        let text = "this request comes from 10.0.0.9: use http://127.0.0.1:1\n";
         assert_error(&got, StatusCode::FORBIDDEN, text);
         let post = Request::post(path).extension(Trusted);
         let got = send(admin(&fake).client_routes(Router::new()), post).await;
         assert_eq!((got.status, got.header("allow")), (405, Some("GET")));
     }
     let upgrade = || {
-        let request = Request::get("/debug/upgrade").extension(Trusted);
+        let request = Request::get("/debug/upgrade").header("host", "[::1]:1").extension(Trusted);
         send(admin(&fake).client_routes(Router::new()), request)
     };
     let got = upgrade().await;
@@ -360,7 +399,7 @@ async fn debug_pages_are_for_trusted_clients_that_read() {
     assert_eq!(got.header("content-type"), Some("application/json; charset=utf-8"));
     fake.0.lock().phase = Phase::Starting(String::new());
     assert_eq!(upgrade().await.status, 503);
-    let request = Request::get("/debug/vars").extension(Trusted);
+    let request = Request::get("/debug/vars").header("host", "localhost").extension(Trusted);
     let got = send(admin(&fake).client_routes(Router::new()), request).await;
     let body = "{\n\"cmdline\": [\"assay\"],\n\"file_descriptor_limit\": 1024\n}\n";
     assert_eq!(got.text(), body);
@@ -382,7 +421,7 @@ async fn hosts_and_origins_are_checked_on_the_client_port() {
         admin.access = Arc::new(Access {
             hosts: vec!["db.local".to_owned(), "::1".to_owned()],
             origins: vec!["https://ui".to_owned()],
-            is_encrypted: |_| false,
+            ..Access::default()
         });
         admin.client_routes(Router::new())
     };
@@ -419,7 +458,7 @@ async fn an_upgrade_is_finalized_by_people_on_this_machine_only() {
     let fake = fake();
     let ask = |request| send(admin(&fake).client_routes(Router::new()), request);
     assert_eq!(ask(Request::post(PATH)).await.status, 403, "from elsewhere");
-    let trusted = || Request::post(PATH).extension(Trusted);
+    let trusted = || Request::post(PATH).header("host", "127.0.0.1:2379").extension(Trusted);
     let got = ask(trusted()).await;
     assert_eq!((got.status, got.text()), (200, "level 2\n"));
     assert_eq!(ask(trusted().header("origin", "http://here")).await.status, 403, "a browser");
@@ -432,3 +471,76 @@ async fn an_upgrade_is_finalized_by_people_on_this_machine_only() {
     let got = ask(trusted()).await;
     assert_eq!((got.status, got.text()), (409, "not the leader\n"));
 }
+
+/// Every page for people on this machine, and what a page in their browser can make it send: from
+/// elsewhere, or under a name of its own that it points here (DNS rebinding).
+#[tokio::test]
+async fn no_page_in_a_browser_of_this_machine_gets_through() {
+    const PAGES: [(&str, &str); 3] =
+        [("GET", "/debug/vars"), ("GET", "/debug/upgrade"), ("POST", "/debug/upgrade/finalize")];
+    let fake = fake();
+    let ask = async |method: &str, path: &str, headers: &[(&str, &str)]| {
+        let mut admin = admin(&fake);
+        admin.access = Arc::new(Access {
+            hosts: vec!["*".to_owned(), "db.local".to_owned()],
+            names: vec!["node.example".to_owned()],
+            is_encrypted: |extensions| extensions.get::<Encrypted>().is_some(),
+            ..Access::default()
+        });
+        let mut request = Request::builder().method(method).uri(path).extension(Trusted);
+        for (name, value) in headers {
+            request = match *name {
+                "tls" => request.extension(Encrypted),
+                _ => request.header(*name, *value),
+            };
+        }
+        send(admin.client_routes(Router::new()), request).await
+    };
+    for (method, path) in PAGES {
+        for host in [
+            "127.0.0.1:2379",
+            "[::1]:2379",
+            "10.0.0.1",
+            "localhost:2379",
+            "LOCALHOST",
+            "Node.example:1",
+            "db.local",
+        ] {
+            let got = ask(method, path, &[("host", host)]).await;
+            assert_eq!(got.status, 200, "{path} at {host}: {}", got.text());
+        }
+        let own = ("host", "127.0.0.1:2379");
+        let refused: [&[(&str, &str)]; 12] = [
+            &[],
+            &[("host", "")],
+            &[("host", "evil.example:2379")],
+            &[("host", "127.0.0.1.evil.example")],
+            &[("host", "localhost.evil.example:2379")],
+            &[own, ("host", "evil.example")],
+            &[own, ("origin", "http://evil.example")],
+            &[own, ("origin", "null")],
+            &[own, ("origin", "http://127.0.0.1:2379")],
+            &[own, ("sec-fetch-site", "cross-site")],
+            &[own, ("sec-fetch-site", "same-site")],
+            &[own, ("referer", "http://evil.example/")],
+        ];
+        for headers in refused {
+            let got = ask(method, path, headers).await;
+            assert_eq!(got.status, 403, "{method} {path} {headers:?}: {}", got.text());
+        }
+        // A certificate has proven the name; the page behind a request it has not.
+        let named = [("host", "evil.example"), ("tls", "")];
+        assert_eq!(ask(method, path, &named).await.status, 200, "{path}");
+        let behind = [named[0], named[1], ("origin", "https://evil.example")];
+        assert_eq!(ask(method, path, &behind).await.status, 403, "{path}");
+        // An address that somebody types in; nobody types a POST.
+        let typed = ask(method, path, &[own, ("sec-fetch-site", "none")]).await;
+        assert_eq!(typed.status, if method == "GET" { 200 } else { 403 }, "{path}");
+    }
+    let text = "the host \"evil.example\" is no name of this node";
+    let got = ask("POST", PAGES[2].1, &[("host", "evil.example")]).await;
+    assert!(got.text().starts_with(text), "{}", got.text());
+}
+
+#[derive(Clone)]
+struct Encrypted;

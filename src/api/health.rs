@@ -43,25 +43,38 @@ impl<N: Node> health_server::Health for Health<N> {
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
-    /// The state now and, when the node stops, NOT_SERVING; unknown services are told so and wait.
+    /// The state now and at each change: NOT_SERVING when the node stops, which ends the stream, and
+    /// while it is fenced. Unknown services are told so and wait.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let known = request.into_inner().service.is_empty();
-        let first = if known { self.serving() } else { ServingStatus::ServiceUnknown };
-        let (send, receive) = tokio::sync::mpsc::channel(2);
-        // There is room for two: neither send can fail or wait.
-        let _ = send.try_send(Ok(answer(first)));
-        let mut stopping = self.node.stopping();
+        let (send, receive) = tokio::sync::mpsc::channel(1);
+        let (mut stopping, mut fenced) = (self.node.stopping(), self.node.fenced());
+        let health = self.clone();
         tokio::spawn(async move {
-            tokio::select! {
-                // The client is gone.
-                () = send.closed() => {}
-                _ = stopping.wait_for(|stopping| *stopping) => {
-                    if known {
-                        let _ = send.try_send(Ok(answer(ServingStatus::NotServing)));
-                    }
+            let mut said = None;
+            loop {
+                let ends = *stopping.borrow_and_update();
+                fenced.borrow_and_update();
+                let now = if known { health.serving() } else { ServingStatus::ServiceUnknown };
+                if said != Some(now) && send.send(Ok(answer(now))).await.is_err() {
+                    return;
+                }
+                said = Some(now);
+                if ends {
+                    return;
+                }
+                // An error means that the node is gone.
+                let more = tokio::select! {
+                    // The client is.
+                    () = send.closed() => false,
+                    changed = stopping.changed() => changed.is_ok(),
+                    changed = fenced.changed() => changed.is_ok(),
+                };
+                if !more {
+                    return;
                 }
             }
         });

@@ -76,9 +76,9 @@ pub trait Node: Clone + Send + Sync + 'static {
     /// Becomes true when the node stops.
     fn stopping(&self) -> watch::Receiver<bool>;
     /// Whether this member is fenced: its data differs from the majority's.
-    fn is_fenced(&self) -> bool {
-        false
-    }
+    fn is_fenced(&self) -> bool;
+    /// Becomes true when it is fenced.
+    fn fenced(&self) -> watch::Receiver<bool>;
     /// Whether clients are served.
     fn is_ready(&self) -> bool;
 
@@ -246,6 +246,10 @@ impl Node for Handle {
 
     fn is_fenced(&self) -> bool {
         Self::is_fenced(self)
+    }
+
+    fn fenced(&self) -> watch::Receiver<bool> {
+        Self::fenced(self)
     }
 
     fn is_ready(&self) -> bool {

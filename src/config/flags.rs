@@ -75,6 +75,15 @@ pub fn nearest(name: &str) -> Option<&'static str> {
         .map(|(_, name)| name)
 }
 
+/// Words that ask for something else than a node, when they come first.
+pub const COMMANDS: [&str; 1] = ["upgrade"];
+
+/// The command whose name is nearest to `word`, if any is near enough to be meant.
+pub fn nearest_command(word: &str) -> Option<&'static str> {
+    let near = |command: &&str| distance(word, command) <= command.len() / 3;
+    COMMANDS.into_iter().find(near)
+}
+
 /// Levenshtein distance in bytes; names are ASCII and short.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -50,7 +50,7 @@ pub fn parse(
     while let Some(arg) = args.next() {
         let body = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'));
         let Some(body) = body.filter(|body| !body.is_empty()) else {
-            return Err(ConfigError::LeftOver(arg.clone()));
+            return Err(ConfigError::LeftOver { word: arg.clone() });
         };
         let (name, value) = match body.split_once('=') {
             Some((name, value)) => (name, Some(value.to_string())),

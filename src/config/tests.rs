@@ -64,6 +64,19 @@ fn all_four_flag_forms_are_read() {
 }
 
 #[test]
+fn a_bare_word_names_what_it_may_have_been_meant_for() {
+    let told = |word: &str| parse_with(&[word], &[]).expect_err("a word").to_string();
+    for word in ["upgrade", "upgarde", "upgrad"] {
+        let said = parse_with(&["--name=a", word], &[]).expect_err("a word").to_string();
+        assert!(said.contains("did you mean `assay upgrade`"), "{said}");
+    }
+    for word in ["data-dir=/x", "data-dri", "datadir"] {
+        assert!(told(word).contains("did you mean --data-dir?"), "{}", told(word));
+    }
+    assert!(!told("zzzzzzzz").contains("did you mean"), "{}", told("zzzzzzzz"));
+}
+
+#[test]
 fn an_unknown_flag_names_the_nearest_one() {
     assert_eq!(nearest("listen-client-url"), Some("listen-client-urls"));
     assert_eq!(nearest("zzzzzzzz"), None);

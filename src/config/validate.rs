@@ -38,8 +38,11 @@ pub enum ConfigError {
         why: String,
     },
     /// A bare word is left over.
-    #[error("\"{0}\" is not a valid flag; usage: assay [--FLAG=VALUE ...] (--help lists all)")]
-    LeftOver(String),
+    #[error("\"{word}\" is not a valid flag{}", meant(word))]
+    LeftOver {
+        /// The word.
+        word: String,
+    },
     /// A word or the value of a variable is not UTF-8.
     #[error("{0:?} is not valid UTF-8; flags and their values are texts (--help lists all)")]
     NotText(String),
@@ -73,12 +76,25 @@ impl ConfigError {
         match self {
             ConfigError::UnknownFlag { .. }
             | ConfigError::MissingValue { .. }
-            | ConfigError::LeftOver(_)
+            | ConfigError::LeftOver { .. }
             | ConfigError::NotText(_)
             | ConfigError::BadValue { .. } => 2,
             _ => 1,
         }
     }
+}
+
+/// What a bare word may have been meant for. `assay upgrade` comes before all flags.
+fn meant(word: &str) -> String {
+    let name = word.split('=').next().unwrap_or_default();
+    let meant = match flags::nearest_command(name) {
+        Some(command) => format!("; did you mean `assay {command}`, as the first word?"),
+        None => match flags::nearest(name) {
+            Some(flag) => format!("; did you mean --{flag}?"),
+            None => String::new(),
+        },
+    };
+    format!("; usage: assay [--FLAG=VALUE ...] (--help lists all){meant}")
 }
 
 fn hint(nearest: Option<&'static str>) -> String {

@@ -156,11 +156,16 @@ impl MemberChange {
     }
 }
 
-/// The change in a committed entry's `data`, for the library. `None`: not a change.
+/// The change in a committed entry's `data`, for the library. `None`: not a change, or one of a newer
+/// version, of which the library would take what it does not know for something else (a step of an
+/// unknown kind for a new voter). The state machine stops at such an entry.
 pub(super) fn decode(data: &[u8]) -> Option<eraftpb::ConfChangeV2> {
     let mut change = eraftpb::ConfChangeV2::default();
     change.merge_from_bytes(data).ok()?;
-    Some(change)
+    let is_known = |fields: &protobuf2::UnknownFields| fields.fields.is_none();
+    let known = is_known(change.get_unknown_fields())
+        && change.changes.iter().all(|step| is_known(step.get_unknown_fields()));
+    known.then_some(change)
 }
 
 /// A member of a new cluster.

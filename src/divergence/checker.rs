@@ -83,6 +83,8 @@ pub struct Checker {
     own: MemberId,
     mode: Mode,
     broken: Option<BrokenRule>,
+    /// Members at the last look.
+    seats: Vec<Seat>,
     /// What full hashes came to the last time.
     before: Option<Judgement>,
     /// Pairs that differed at the last look.
@@ -103,6 +105,7 @@ impl Checker {
             own,
             mode,
             broken: None,
+            seats: Vec::new(),
             before: None,
             differing: Vec::new(),
             quiet: BTreeMap::new(),
@@ -131,6 +134,7 @@ impl Checker {
         said: &BTreeMap<MemberId, Points>,
         known: &BTreeSet<MemberId>,
     ) -> Looked {
+        self.follow(seats);
         let blurred = self.breaks(BrokenRule::UnequalIndexes).then(|| blur(said));
         let said = blurred.as_ref().unwrap_or(said);
         let nothing = Points::new();
@@ -170,6 +174,14 @@ impl Checker {
         Looked { verdicts, suspicious, next }
     }
 
+    /// Takes over who the members are: who left is forgotten.
+    fn follow(&mut self, seats: &[Seat]) {
+        self.seats = seats.to_vec();
+        let there = |id: &MemberId| seats.iter().any(|seat| seat.id == *id);
+        self.strange.retain(|id, _| there(id));
+        self.quiet.retain(|(one, two), _| there(one) && there(two));
+    }
+
     /// Whether a member that answers has gone without a comparison for long; said once of each.
     fn strangers(
         &mut self,
@@ -192,7 +204,9 @@ impl Checker {
         any
     }
 
-    /// Judges full hashes, of as many members as answered. Act on what comes out, or ask again.
+    /// Judges full hashes, of as many members as answered. Act on what comes out, or ask again. `seats`
+    /// are the members after the last answer: if they are not those of the look, nothing follows,
+    /// because a majority of those who were members is none of those who are.
     pub fn confirm(
         &mut self,
         now_ms: u64,
@@ -200,6 +214,10 @@ impl Checker {
         hashes: &BTreeMap<MemberId, FullHash>,
         known: &BTreeSet<MemberId>,
     ) -> (Judgement, Next) {
+        if self.seats != seats {
+            self.before = None;
+            return (Judgement::NotCompared, Next::Rest);
+        }
         let mut hashes = hashes.clone();
         if self.breaks(BrokenRule::UnknownIsEqual)
             && let Some(own) = hashes.get(&self.own).copied()

@@ -241,6 +241,47 @@ fn a_member_that_answers_without_a_common_point_is_compared_by_its_rows_once() {
     assert!(rest);
 }
 
+/// Full hashes may take minutes. A majority of those who were members then is none of those who are.
+#[test]
+fn nothing_follows_from_hashes_of_members_that_came_or_went_meanwhile() {
+    let said = [(1, at(&[(256, 1)])), (2, at(&[(256, 1)])), (3, at(&[(256, 2)]))].into();
+    let found = hashes(&[7, 7, 8]);
+    for now in [seats(2, 0), seats(5, 0), seats(2, 1), seats(3, 1)] {
+        for at_confirm in 1..=2 {
+            let mut checker = Checker::new(1, Mode::Fence);
+            let was = seats(3, 0);
+            assert_eq!(checker.look(0, &was, &said, &KNOWN).next, Next::Confirm);
+            for _ in 1..at_confirm {
+                assert_eq!(checker.confirm(0, &was, &found, &KNOWN).1, Next::Confirm);
+            }
+            let dropped = checker.confirm(0, &now, &found, &KNOWN);
+            assert_eq!(dropped, (Judgement::NotCompared, Next::Rest), "{now:?}");
+        }
+    }
+    // Looked at again, those who are there decide: three of five have another hash than two of three.
+    let mut checker = Checker::new(1, Mode::Fence);
+    checker.look(0, &seats(5, 0), &said, &KNOWN);
+    for _ in 0..2 {
+        let (judgement, next) = checker.confirm(0, &seats(5, 0), &found, &KNOWN);
+        assert_eq!(judgement, Judgement::NoMajority);
+        assert!(!matches!(next, Next::Act(_)), "{next:?}");
+    }
+}
+
+/// A pause that was agreed upon with a member that left does not meet the one that comes in its place.
+#[test]
+fn what_was_known_of_a_member_goes_with_it() {
+    let mut checker = Checker::new(1, Mode::Fence);
+    let said = [(1, at(&[(256, 1)])), (2, at(&[(256, 2)]))].into();
+    let with = seats(3, 0);
+    assert_eq!(checker.look(0, &with, &said, &KNOWN).next, Next::Confirm);
+    checker.confirm(0, &with, &hashes(&[7, 7, 7]), &KNOWN);
+    assert_eq!(checker.look(5_000, &with, &said, &KNOWN).next, Next::Rest);
+    let without = [with[0], with[2]];
+    assert_eq!(checker.look(10_000, &without, &said, &KNOWN).next, Next::Rest);
+    assert_eq!(checker.look(15_000, &with, &said, &KNOWN).next, Next::Confirm);
+}
+
 #[test]
 fn differences_between_two_followers_are_seen_too() {
     let seats = seats(3, 0);
@@ -264,6 +305,7 @@ fn broken_rules_do_what_they_are_named_after() {
     let wrong = rotten_leader.confirm(0, &three, &hashes(&[8, 7, 0]), &KNOWN);
     assert_eq!(wrong.1, act(&[Action::Fence(2)]), "the wrong one is fenced");
     let mut hasty = with(BrokenRule::ConfirmOnce);
+    hasty.look(0, &three, &BTreeMap::new(), &KNOWN);
     let slip = hasty.confirm(0, &three, &hashes(&[7, 7, 8]), &KNOWN);
     assert_eq!(slip.1, act(&[Action::Fence(3)]));
     let said = [(1, at(&[(256, 8)])), (2, at(&[(256, 7)])), (3, at(&[(256, 7)]))].into();

@@ -86,6 +86,15 @@ pub fn from_this_machine(extensions: &http::Extensions) -> bool {
     })
 }
 
+/// Where a request came from, for people.
+pub fn origin(extensions: &http::Extensions) -> String {
+    match extensions.get::<Arc<ConnInfo>>().map(|info| info.remote) {
+        Some(Remote::Tcp(address)) => address.ip().to_canonical().to_string(),
+        Some(Remote::Unix) => "a Unix socket".to_owned(),
+        None => "an unknown place".to_owned(),
+    }
+}
+
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Closed {

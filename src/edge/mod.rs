@@ -28,12 +28,12 @@ pub mod tls;
 #[cfg(test)]
 mod tests;
 
-pub use conn::{Closed, ConnInfo, Remote, from_this_machine, is_encrypted, is_trusted};
+pub use conn::{Closed, ConnInfo, Remote, from_this_machine, is_encrypted, is_trusted, origin};
 pub use drain::Drained;
 pub use limits::{
     Caps, ConnObserver, Counters, FD_LIMIT_LEAST, Limits, NoObserver, raise_fd_limit,
 };
 pub use listen::{Address, Bound, ListenError, Port, Reserved, Spec, bind, reserve};
-pub use route::{NoRpc, Routes, Rpc};
+pub use route::{Elsewhere, NoRpc, Routes, Rpc};
 pub use runtime::{Edge, Options};
 pub use tls::{Failure, Tls, TlsError};

@@ -56,6 +56,28 @@ pub struct Routes<G> {
     pub rpc: Option<G>,
     /// Everything else.
     pub http: axum::Router,
+    /// gRPC calls that neither serves.
+    pub elsewhere: Elsewhere,
+}
+
+/// What is said to gRPC calls that came to the wrong port. Without a text they go to the service if
+/// there is one, else to the router, whose "not found" clients show as UNIMPLEMENTED without a word.
+#[derive(Clone, Debug, Default)]
+pub struct Elsewhere {
+    /// Which port serves them, for people; sent with UNIMPLEMENTED.
+    pub text: Option<Arc<str>>,
+    /// The service that is here, like `/package.Service/`, if there is one.
+    pub served: Option<&'static str>,
+}
+
+impl Elsewhere {
+    /// The answer to this request, if it is for another port.
+    fn refuse<B>(&self, request: &Request<B>) -> Option<Response<axum::body::Body>> {
+        let text = self.text.as_deref()?;
+        let served = self.served.is_some_and(|service| request.uri().path().starts_with(service));
+        let answer = || tonic::Status::unimplemented(text).into_http();
+        (!served && is_rpc(request)).then(answer)
+    }
 }
 
 /// A gRPC service for ports that have none.
@@ -77,9 +99,10 @@ impl Service<Request<Incoming>> for NoRpc {
 }
 
 impl NoRpc {
-    /// Routes without gRPC.
-    pub fn routes(http: axum::Router) -> Routes<Self> {
-        Routes { rpc: None, http }
+    /// Routes without gRPC; `text` says where it is.
+    pub fn routes(http: axum::Router, text: Arc<str>) -> Routes<Self> {
+        let elsewhere = Elsewhere { text: Some(text), served: None };
+        Routes { rpc: None, http, elsewhere }
     }
 }
 
@@ -122,9 +145,12 @@ impl<G: Rpc> hyper::service::Service<Request<Incoming>> for Dispatch<G> {
         self.state.streams.fetch_add(1, Relaxed);
         let call = Some(OpenCall(Arc::clone(&self.state)));
         request.extensions_mut().insert(Arc::clone(&self.info));
+        if let Some(refused) = self.routes.elsewhere.refuse(&request) {
+            return Dispatched { inner: Answer::Ready(Some(refused)), call };
+        }
         let inner = match &self.routes.rpc {
-            Some(rpc) if is_rpc(&request) => Either::Rpc(rpc.clone().call(request)),
-            _ => Either::Http(self.routes.http.clone().call(request)),
+            Some(rpc) if is_rpc(&request) => Answer::Rpc(rpc.clone().call(request)),
+            _ => Answer::Http(self.routes.http.clone().call(request)),
         };
         Dispatched { inner, call }
     }
@@ -144,9 +170,17 @@ enum Either<R, H> {
     Http(H),
 }
 
+/// Who answers.
+enum Answer<F> {
+    Rpc(F),
+    Http(axum::routing::future::RouteFuture<Infallible>),
+    /// Taken when it is polled.
+    Ready(Option<Response<axum::body::Body>>),
+}
+
 /// Future of one request.
 pub(super) struct Dispatched<F> {
-    inner: Either<F, axum::routing::future::RouteFuture<Infallible>>,
+    inner: Answer<F>,
     call: Option<OpenCall>,
 }
 
@@ -158,8 +192,12 @@ where
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = match &mut self.inner {
-            Either::Rpc(rpc) => Pin::new(rpc).poll(cx).map_ok(|r| r.map(Either::Rpc)),
-            Either::Http(http) => Pin::new(http).poll(cx).map_ok(|r| r.map(Either::Http)),
+            Answer::Rpc(rpc) => Pin::new(rpc).poll(cx).map_ok(|r| r.map(Either::Rpc)),
+            Answer::Http(http) => Pin::new(http).poll(cx).map_ok(|r| r.map(Either::Http)),
+            Answer::Ready(answer) => match answer.take() {
+                Some(answer) => Poll::Ready(Ok(answer.map(Either::Http))),
+                None => Poll::Pending,
+            },
         };
         polled.map_ok(|response| {
             let call = self.call.take();

@@ -50,7 +50,7 @@ impl Machine {
 
     fn entry(&mut self, entry: &Applied<'_>, outcome: &mut Outcome) -> Result<Answer> {
         if entry.kind == KIND_CHANGE {
-            let (request_id, op) = decode_change(entry.context)?;
+            let (request_id, op) = decode_change(entry.data, entry.context)?;
             (outcome.request_id, outcome.op) = (request_id, "ConfChange");
             return self.member_change(op, outcome);
         }

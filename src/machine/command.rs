@@ -102,13 +102,58 @@ pub(super) enum MemberOp {
     Nothing,
 }
 
-/// Context of a change entry that is more than the member.
+/// What a change says of its member: etcd's JSON. A key that is not known is part of a newer
+/// version's command, and not dropped.
 #[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ChangeContext {
-    #[serde(flatten)]
-    member: Member,
+    id: u64,
+    #[serde(default, rename = "peerURLs")]
+    peer_urls: Vec<String>,
+    /// The kind of the change says it.
+    #[serde(default, rename = "isLearner")]
+    _is_learner: bool,
+    #[serde(default)]
+    name: String,
+    #[serde(default, rename = "clientURLs")]
+    client_urls: Vec<String>,
     #[serde(default, rename = "isPromote")]
     promote: bool,
+}
+
+/// `eraftpb.ConfChangeV2`, which consensus reads from the data of a change entry.
+#[derive(Clone, PartialEq, Message)]
+struct RaftChange {
+    #[prost(int32, tag = "1")]
+    transition: i32,
+    #[prost(message, repeated, tag = "2")]
+    steps: Vec<RaftStep>,
+    #[prost(bytes = "bytes", tag = "3")]
+    context: Bytes,
+}
+
+/// One step of a [`RaftChange`].
+#[derive(Clone, PartialEq, Message)]
+struct RaftStep {
+    #[prost(int32, tag = "1")]
+    kind: i32,
+    #[prost(uint64, tag = "2")]
+    node_id: u64,
+}
+
+impl RaftChange {
+    /// Transitions (automatic, implicit, explicit) and kinds of steps (voter, removal, learner) have
+    /// the numbers 0 to 2.
+    const KNOWN: std::ops::RangeInclusive<i32> = 0..=2;
+
+    /// Whether consensus knows all of it.
+    fn is_known(data: &Bytes) -> bool {
+        RaftChange::decode(data.clone()).is_ok_and(|change| {
+            change.encoded_len() == data.len()
+                && Self::KNOWN.contains(&change.transition)
+                && change.steps.iter().all(|step| Self::KNOWN.contains(&step.kind))
+        })
+    }
 }
 
 impl Command {
@@ -236,36 +281,40 @@ fn alarm_command(alarm: &pb::AlarmRequest) -> Result<Command, AnswerError> {
     Ok(Command::Alarm { action, member: alarm.member_id, kind })
 }
 
-/// Decodes the context of a change entry: request id and what it does.
-pub(super) fn decode_change(context: &Bytes) -> Result<(u64, MemberOp), AnswerError> {
+/// Decodes a change entry: request id and what it does to the members. What is not wholly known, in
+/// this or in the part that consensus reads, is refused before anything of it is applied.
+pub(super) fn decode_change(data: &Bytes, context: &Bytes) -> Result<(u64, MemberOp), AnswerError> {
+    if !RaftChange::is_known(data) {
+        return Err(AnswerError::UnknownCommand);
+    }
     if context.is_empty() {
         return Ok((0, MemberOp::Nothing));
     }
     let change = ConfChange::decode(context.clone()).map_err(|_| AnswerError::UnknownCommand)?;
-    let unknown = |_| AnswerError::UnknownCommand;
+    if change.encoded_len() != context.len() {
+        return Err(AnswerError::UnknownCommand);
+    }
+    let said = || {
+        let said: Result<ChangeContext, _> = serde_json::from_slice(&change.context);
+        said.map_err(|_| AnswerError::UnknownCommand)
+    };
     let id = change.node_id;
+    // The kind decides, so that members and configuration cannot differ.
+    let is_learner = change.kind == 3;
     let op = match change.kind {
         _ if id == 0 => MemberOp::Nothing,
         // An add without a member object (nobody but a test makes one) still names the member.
         0 | 3 if change.context.is_empty() => {
-            MemberOp::Add(Member { id, is_learner: change.kind == 3, ..Member::default() })
+            MemberOp::Add(Member { id, is_learner, ..Member::default() })
         }
-        0 | 3 => {
-            let context: ChangeContext =
-                serde_json::from_slice(&change.context).map_err(unknown)?;
-            match context.promote {
-                true => MemberOp::Promote(id),
-                // The kind decides, so that members and configuration cannot differ.
-                false => {
-                    MemberOp::Add(Member { id, is_learner: change.kind == 3, ..context.member })
-                }
+        0 | 3 => match said()? {
+            said if said.promote => MemberOp::Promote(id),
+            ChangeContext { id, peer_urls, name, client_urls, .. } => {
+                MemberOp::Add(Member { id, peer_urls, is_learner, name, client_urls })
             }
-        }
+        },
         1 => MemberOp::Remove(id),
-        2 => {
-            let member: Member = serde_json::from_slice(&change.context).map_err(unknown)?;
-            MemberOp::Update { id, peer_urls: member.peer_urls }
-        }
+        2 => MemberOp::Update { id, peer_urls: said()?.peer_urls },
         _ => return Err(AnswerError::UnknownCommand),
     };
     Ok((change.id, op))

@@ -4,12 +4,15 @@ use super::upgrade::View;
 use assay::admin::{
     AlarmKind, DebugSource, HealthSource, NotDone, Phase, ReadFuture, TextFuture, Versions,
 };
-use assay::config::{API_VERSION, Config, Level, Log, LogOutput, STORAGE_VERSION, UrlList};
+use assay::config::{
+    API_VERSION, Config, Level, Listen, ListenUrl, Log, LogOutput, STORAGE_VERSION, UrlList,
+};
 use assay::edge::{self, Port, Spec};
 use assay::node::{self, Handle, Progress};
 use assay::telemetry::io::IoStats;
 use assay::telemetry::logging;
 use assay::telemetry::metrics::Metrics;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 /// Options of the log.
@@ -57,6 +60,45 @@ pub(crate) fn connection_limits(fd_limit: u64) -> Vec<(&'static str, u64)> {
 /// Listeners of one flag.
 pub(crate) fn specs(flag: &'static str, urls: &UrlList, port: Port, reuse_port: bool) -> Vec<Spec> {
     urls.texts().into_iter().map(|url| Spec { flag, url, port, reuse_port }).collect()
+}
+
+/// Names by which clients reach this node.
+pub(crate) fn own_names(listen: &Listen) -> Vec<String> {
+    let urls = listen.client.0.iter().chain(&listen.advertise_client.0);
+    urls.map(|url| url.host().to_string()).filter(|host| !host.is_empty()).collect()
+}
+
+/// What somebody does who asks from elsewhere, or through an address that does not prove that it is
+/// this machine: behind one that others reach too, a proxy may be asking for anybody.
+pub(crate) fn ways_to_be_trusted(config: &Config) -> String {
+    let here = |url: &ListenUrl| {
+        let any = url.host().parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+        match url.address().rsplit_once(':') {
+            _ if url.is_loopback() => Some(url.to_string()),
+            Some((_, port)) if any => Some(format!("{}://127.0.0.1:{port}", url.scheme())),
+            _ => None,
+        }
+    };
+    let urls = &config.listen.client.0;
+    let mut text = match urls.iter().find_map(here) {
+        Some(url) => format!("on this node's own machine, use {url} (--endpoint={url})"),
+        None => {
+            let port = urls.iter().find_map(|url| url.address().rsplit_once(':'));
+            let port = port.map_or("2379", |(_, port)| port);
+            let scheme = if urls.iter().any(ListenUrl::is_tls) { "https" } else { "http" };
+            format!(
+                "only a loopback address proves that somebody is on this machine, and this node \
+                 listens on none: add {scheme}://127.0.0.1:{port} to its --listen-client-urls, start \
+                 it again, and use that there (--endpoint={scheme}://127.0.0.1:{port})"
+            )
+        }
+    };
+    if config.tls.client.trusted_ca.is_some() {
+        text.push_str(
+            ", or show a client certificate that its --trusted-ca-file signed (--cert, --key)",
+        );
+    }
+    text
 }
 
 /// Health of a process: starting until the node is known, then the node's.

@@ -6,11 +6,11 @@ use super::ports::Ports;
 use super::settle::Settle;
 use super::signals::Signals;
 use super::{gate, observe, places, ports, service, text, tls};
-use assay::admin::{Access, Admin};
+use assay::admin::{Access, Admin, Trust};
 use assay::api;
 use assay::config::{Config, LogOutput};
 use assay::disk::{Disk, OsDisk};
-use assay::edge::{self, Edge, NoRpc, Port};
+use assay::edge::{self, Edge, Elsewhere, NoRpc, Port};
 use assay::node::data_dir::DataDir;
 use assay::node::{self, Node, Progress};
 use assay::peer;
@@ -99,7 +99,8 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let ports = Ports::reserve(config).map_err(|error| refused(&error))?;
     let io = Arc::new(IoStats::new());
     let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(io.clone()));
-    DataDir::look(&*disk, &config.paths.data_dir)
+    let wal_dir = config.paths.wal_dir_explicit.then_some(config.paths.wal_dir.as_path());
+    let held = DataDir::look(&*disk, &config.paths.data_dir, wal_dir)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
     if config.gate.mode != "off" {
         tracing::info!(
@@ -165,10 +166,15 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
         debug: Arc::new(Vars { health: health.clone(), io: io.clone() }),
         access: Arc::new(Access {
             hosts: config.access.hosts.clone(),
+            names: glue::own_names(&config.listen),
             origins: config.access.origins.clone(),
             is_encrypted: edge::is_encrypted,
         }),
-        trusted: edge::is_trusted,
+        trust: Trust {
+            check: edge::is_trusted,
+            origin: edge::origin,
+            ways: glue::ways_to_be_trusted(config).into(),
+        },
     };
 
     // Clients are accepted once the node is ready; until then their connections queue.
@@ -176,18 +182,27 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let metrics_urls: Vec<String> =
         ports.metrics.iter().map(|bound| bound.url().to_string()).collect();
     let peer_service = peer::Service::default();
+    let elsewhere = |port: &str| -> Arc<str> {
+        let clients = &config.listen.client;
+        format!("this is the {port} port; gRPC for clients is served on the client port, {clients}")
+            .into()
+    };
     let serve_early = |ports: &mut ports::Open, sides: &tls::Sides| {
         edge.serve(ports.take_ready(Port::Metrics, sides), |_, _| {
-            NoRpc::routes(admin.metrics_routes())
+            NoRpc::routes(admin.metrics_routes(), elsewhere("metrics"))
         });
         edge.serve(ports.take_ready(Port::Peer, sides), |_, _| edge::Routes {
             rpc: Some(peer_service.server()),
             http: admin.peer_routes(),
+            elsewhere: Elsewhere {
+                text: Some(elsewhere("peer")),
+                served: Some(peer::Service::PATHS),
+            },
         });
     };
     serve_early(&mut ports, &sides);
 
-    let dir = DataDir::open(disk.clone(), &config.paths.data_dir)
+    let dir = DataDir::open(disk.clone(), &config.paths.data_dir, held)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
     tls::add_self_signed(&mut sides, config, &*disk).map_err(|error| refused(&error))?;
     serve_early(&mut ports, &sides);
@@ -253,6 +268,7 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     edge.serve(clients, |_, _| edge::Routes {
         rpc: Some(api.clone()),
         http: admin.client_routes(Default::default()),
+        elsewhere: Elsewhere::default(),
     });
     ready(config, &decision.summary, &node, &metrics_urls, is_new);
     let data_dir = config.paths.data_dir.clone();

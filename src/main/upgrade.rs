@@ -49,7 +49,7 @@ const AFTER: &str = "\
 Exit codes: 0 done (status: it could be read; finalize: also when there was nothing to finalize),
 1 a certificate file that cannot be used, 2 usage, 10 not yet: a member is older or not connected,
 69 no answer: nobody listens there, no leader, no quorum, or not in time, 77 the member does not
-take it from here: use a loopback address on its own machine, or --cert and --key.";
+take it from here: use a loopback address on the leader's own machine, or --cert and --key.";
 
 /// Ends a rolling upgrade, or says how far it is.
 #[derive(Parser)]
@@ -182,9 +182,8 @@ fn refused(url: &ListenUrl, code: u16, body: &str) -> Failed {
         403 => Failed(
             exit::NOT_ALLOWED,
             format!(
-                "{url} does not take it from here ({body}): run this on the member's own machine \
-                 through a loopback address (one in its --listen-client-urls), or show a client \
-                 certificate that it verifies (--cert, --key)"
+                "{url} does not take it from here; the member's own machine, or a client certificate \
+                 that it verifies, is needed: {body}"
             ),
         ),
         404 => Failed(
@@ -227,7 +226,7 @@ async fn leader(
     }
     let nowhere = || Failed(exit::UNAVAILABLE, "the leader has published no client URL".into());
     let Failed(code, text) = why.unwrap_or_else(nowhere);
-    let id = said.leader.clone().unwrap_or_default();
+    let id = said.leader_shown();
     let why = Failed(code, format!("the leader, member {id}, could not be asked: {text}"));
     Ok((first.clone(), said, Some(why)))
 }

@@ -153,6 +153,28 @@ impl Format {
     }
 }
 
+/// Locks that were taken before the directories are opened. Without [`DataDir`] they end with this.
+#[derive(Default)]
+pub struct Held(Vec<(PathBuf, File)>);
+
+impl Held {
+    /// Locks a directory that was used before; a new one has no lock yet.
+    fn add(&mut self, disk: &dyn Disk, dir: &Path) -> Result<(), DirError> {
+        if disk.exists(&dir.join(LOCK_FILE))? {
+            self.0.push((dir.to_path_buf(), lock(disk, dir)?));
+        }
+        Ok(())
+    }
+
+    /// The lock of this directory, taken now if it is not held.
+    fn take(&mut self, disk: &dyn Disk, dir: &Path) -> Result<File, DirError> {
+        match self.0.iter().position(|(path, _)| path == dir) {
+            Some(at) => Ok(self.0.swap_remove(at).1),
+            None => lock(disk, dir),
+        }
+    }
+}
+
 /// An opened directory, locked for as long as this value lives.
 pub struct DataDir {
     /// The directory.
@@ -162,36 +184,44 @@ pub struct DataDir {
     disk: Arc<dyn Disk>,
     /// Held, never read.
     locks: Vec<File>,
+    held: Held,
 }
 
 impl DataDir {
-    /// Whether a node may use this directory, as far as can be seen without a change: it is not
-    /// somebody else's and not of a newer format. One that does not exist yet is fine.
+    /// Whether a node may use these directories, as far as can be seen without a change: they are not
+    /// somebody else's, not in use and not of a newer format. What does not exist yet is fine. The
+    /// locks are held from now on, so that who comes second is told before it measures a disk that
+    /// the first one works on.
     ///
     /// # Errors
     /// See [`DirError`].
-    pub fn look(disk: &dyn Disk, path: &Path) -> Result<(), DirError> {
+    pub fn look(disk: &dyn Disk, path: &Path, wal: Option<&Path>) -> Result<Held, DirError> {
+        let mut held = Held::default();
         if disk.exists(path)? {
             refuse_foreign(disk, path)?;
+            held.add(disk, path)?;
             read_format(disk, path)?;
         }
-        Ok(())
+        if let Some(wal) = wal {
+            held.add(disk, wal)?;
+        }
+        Ok(held)
     }
 
-    /// Opens or creates the directory and locks it.
+    /// Opens or creates the directory and locks it. `held` is what [`DataDir::look`] locked.
     ///
     /// # Errors
     /// See [`DirError`].
-    pub fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<DataDir, DirError> {
+    pub fn open(disk: Arc<dyn Disk>, path: &Path, mut held: Held) -> Result<DataDir, DirError> {
         if disk.exists(path)? {
             refuse_foreign(&*disk, path)?;
             warn_if_wide(path);
         } else {
             disk.create_dir(path)?;
         }
-        let locks = vec![lock(&*disk, path)?];
+        let locks = vec![held.take(&*disk, path)?];
         let format = read_format(&*disk, path)?;
-        Ok(DataDir { path: path.to_path_buf(), format, disk, locks })
+        Ok(DataDir { path: path.to_path_buf(), format, disk, locks, held })
     }
 
     /// Locks a further directory of this member as well, a separate one of the log: two data
@@ -201,7 +231,7 @@ impl DataDir {
     /// Another process holds it, or a failed disk operation.
     pub fn lock_also(&mut self, path: &Path) -> Result<(), DirError> {
         self.disk.create_dir(path)?;
-        self.locks.push(lock(&*self.disk, path)?);
+        self.locks.push(self.held.take(&*self.disk, path)?);
         Ok(())
     }
 

@@ -218,7 +218,8 @@ impl DivergenceThread {
             hashes.insert(own, hash);
         }
         let now_ms = clock::now_ns() / NS_PER_MS;
-        let (judgement, next) = tenure.checker.confirm(now_ms, seats, &hashes, known);
+        // That may have taken minutes: members came or went meanwhile.
+        let (judgement, next) = tenure.checker.confirm(now_ms, &self.seats(), &hashes, known);
         let verdict = match &judgement {
             Judgement::Equal => Verdict::Equal,
             Judgement::NotCompared => Verdict::Unknown,

@@ -149,6 +149,21 @@ impl Handle {
         Ok(lowest)
     }
 
+    /// Whom to ask in place of this member.
+    fn who_leads(&self) -> UpgradeError {
+        let leader = self.raft().leader;
+        // One that was deposed a moment ago may know no other yet.
+        if leader == 0 || leader == self.identity().member_id {
+            return UpgradeError::NoLeader;
+        }
+        let members = self.reader().members();
+        let urls = members.get(leader).map(|leader| leader.client_urls.join(","));
+        UpgradeError::NotLeader {
+            leader,
+            urls: urls.unwrap_or_else(|| "an unknown address".into()),
+        }
+    }
+
     /// Raises the level of the cluster to the lowest one of its members; returns it.
     ///
     /// # Errors
@@ -156,16 +171,20 @@ impl Handle {
     pub async fn finalize_upgrade(&self) -> Result<u32, UpgradeError> {
         let raft = self.raft();
         if !raft.is_leader {
-            if raft.leader == 0 {
-                return Err(UpgradeError::NoLeader);
-            }
-            let members = self.reader().members();
-            let urls = members.get(raft.leader).map(|leader| leader.client_urls.join(","));
-            let urls = urls.unwrap_or_else(|| "an unknown address".into());
-            return Err(UpgradeError::NotLeader { leader: raft.leader, urls });
+            return Err(self.who_leads());
         }
-        // The members may have changed since this one was elected.
-        self.linearize().await.map_err(UpgradeError::Unconfirmed)?;
+        // The members may have changed since this one was elected. That another leader answers proves
+        // nothing: this one would not know who of them came back as what.
+        match self.linearize_in(Some(raft.term)).await {
+            Ok(()) => {}
+            Err(why @ (Refused::NotLeader | Refused::LeaderChanged)) => {
+                return Err(match self.who_leads() {
+                    UpgradeError::NoLeader => UpgradeError::Unconfirmed(why),
+                    other => other,
+                });
+            }
+            Err(why) => return Err(UpgradeError::Unconfirmed(why)),
+        }
         let (level, member) = self.lowest_level()?;
         let cluster = self.reader().feature_level();
         if level <= cluster {

@@ -13,7 +13,10 @@ use crate::telemetry::disk_health::DiskHealth;
 use crate::telemetry::peer_stats::PeerNumbers;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -120,7 +123,7 @@ impl Link {
     }
 
     pub(super) fn connected_since(&self) -> Option<u64> {
-        self.since.load(Relaxed).checked_sub(1)
+        self.since.load(Acquire).checked_sub(1)
     }
 
     pub(super) fn send(&self, wires: Vec<Wire>) {
@@ -248,7 +251,8 @@ impl Link {
         let (level, version) = said.map(|s| (s.feature_level, s.version)).unwrap_or_default();
         self.numbers.feature_level.store(u64::from(level), Relaxed);
         *self.channel.lock() = Some((channel, url.to_owned()));
-        self.since.store(clock::now_ns() + 1, Relaxed);
+        // Whoever sees the connection sees the level of this one, not of the one before.
+        self.since.store(clock::now_ns() + 1, Release);
         self.numbers.active.store(1, Relaxed);
         let peer = format!("{who:x}");
         tracing::info!(peer, url, version, feature_level = level, "connected to a peer");

@@ -43,6 +43,9 @@ struct Inner {
 }
 
 impl Service {
+    /// Beginning of the paths of its calls.
+    pub const PATHS: &str = "/assay.peer.v1.Peer/";
+
     /// As a gRPC service.
     pub fn server(&self) -> PeerServer<Service> {
         PeerServer::new(self.clone()).max_decoding_message_size(BATCH_MAX_BYTES)

@@ -179,6 +179,7 @@ fn serve(cluster_id: u64) -> Served {
     edge.serve(vec![bound], |_, _| edge::Routes {
         rpc: Some(service.server()),
         http: axum::Router::new(),
+        elsewhere: edge::Elsewhere::default(),
     });
     service.begin(&peers, told.clone());
     Served { edge, told, url }

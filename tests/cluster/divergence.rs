@@ -84,6 +84,14 @@ async fn a_member_whose_stored_row_changed_is_fenced_and_replaced_while_the_othe
     assert!(code == 503 && text.contains("etcdctl member remove"), "{code} {text}");
     let (code, text) = http_get(&url, "/health?exclude=CORRUPT").expect("health");
     assert!(code == 503 && text.contains("FENCED"), "{code} {text}");
+    for path in
+        ["/readyz?exclude=data_corruption", "/readyz/serializable_read", "/readyz/non_learner"]
+    {
+        for url in [url.clone(), cluster.nodes[odd].client_url()] {
+            let (code, text) = http_get(&url, path).expect("an answer");
+            assert!(code == 503 && text.contains("is fenced"), "{path}: {code} {text}");
+        }
+    }
     assert_eq!(http_get(&url, "/livez").map(|(code, _)| code), Some(200));
     assert_eq!(metric(&cluster, odd, "assay_divergence_fenced"), 1.0);
     assert_eq!(metric(&cluster, odd, "assay_divergence_store_damaged"), 1.0);
@@ -151,6 +159,60 @@ pub(crate) async fn rotten_follower(cluster: &mut Cluster) -> (usize, usize, u64
     assert!(cluster.nodes[odd].terminate(SOON).success());
     rot(cluster.nodes[odd].data_dir(), "value-07");
     (leader, odd, id)
+}
+
+/// A series of the exposition with one label.
+pub(crate) fn compared(cluster: &Cluster, at: usize, verdict: &str) -> f64 {
+    let name = format!("assay_divergence_comparisons_total{{verdict=\"{verdict}\"}}");
+    metric(cluster, at, &name)
+}
+
+/// What is not known is not equal: nobody says that all members are, while one is away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_away_is_not_equal() {
+    const ALL_EQUAL: &str = "assay_divergence_all_equal_timestamp_seconds";
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader().await;
+    put(&mut cluster.clients(leader).await, "k", "1").await.expect("put");
+    until("all equal", async || metric(&cluster, leader, ALL_EQUAL) > 0.0).await;
+    cluster.nodes[(leader + 1) % 3].kill();
+    let unknown = compared(&cluster, leader, "unknown");
+    until("it is missed", async || compared(&cluster, leader, "unknown") > unknown).await;
+    let (unknown, equal) =
+        (compared(&cluster, leader, "unknown"), compared(&cluster, leader, "equal"));
+    let since = metric(&cluster, leader, ALL_EQUAL);
+    // Five seconds lie between two looks.
+    until("two more looks", async || compared(&cluster, leader, "unknown") >= unknown + 2.0).await;
+    assert!(compared(&cluster, leader, "equal") >= equal + 2.0, "the other one is");
+    assert_eq!(metric(&cluster, leader, ALL_EQUAL).to_bits(), since.to_bits());
+}
+
+/// Two differ and the third is away, so nobody knows who is right: nobody is fenced, whoever leads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_away_is_not_on_the_side_of_the_leader() {
+    let mut cluster = Cluster::start(3);
+    let (leader, odd, _) = rotten_follower(&mut cluster).await;
+    cluster.nodes[3 - leader - odd].kill();
+    cluster.nodes[odd].restart();
+    // While two of three elect a leader, nobody answers.
+    let listed = async || {
+        let url = cluster.nodes[leader].client_url();
+        let mut clients = crate::common::Clients::try_connect(&url).await.ok()?;
+        let listed = clients.maintenance.alarm(AlarmRequest::default()).await;
+        Some(listed.ok()?.into_inner().alarms)
+    };
+    let start = Instant::now();
+    let alarms = loop {
+        match listed().await {
+            Some(alarms) if !alarms.is_empty() => break alarms,
+            _ => assert!(start.elapsed() < 3 * SOON, "nobody says that they differ"),
+        }
+        tokio::time::sleep(POLL).await;
+    };
+    assert_eq!(alarms, [AlarmMember { member_id: 0, alarm: 2 }]);
+    for at in [leader, odd] {
+        assert!(!cluster.nodes[at].log().contains(FENCED), "{}", cluster.nodes[at].log());
+    }
 }
 
 fn unchecked(launch: Launch) -> Launch {

@@ -18,7 +18,7 @@ fn text(status: &Status) -> (Code, &str) {
 }
 
 /// Repeats a change while members have not been connected for long enough, or lag behind.
-async fn when_ready<T>(mut change: impl AsyncFnMut() -> Result<T, Status>) -> T {
+pub(crate) async fn when_ready<T>(mut change: impl AsyncFnMut() -> Result<T, Status>) -> T {
     let start = Instant::now();
     loop {
         match change().await {

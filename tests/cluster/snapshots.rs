@@ -20,11 +20,11 @@ const WRITES: usize = 150;
 const ROUNDS: usize = 10;
 
 /// Logs keep so little that whoever misses a few writes needs a snapshot.
-fn forgetful(launch: Launch) -> Launch {
+pub(crate) fn forgetful(launch: Launch) -> Launch {
     launch.arg("--snapshot-catchup-entries=10")
 }
 
-async fn fill(clients: &mut Clients, from: usize) -> i64 {
+pub(crate) async fn fill(clients: &mut Clients, from: usize) -> i64 {
     let value = "v".repeat(250_000);
     let mut revision = 0;
     for n in from..from + WRITES {

@@ -63,6 +63,28 @@ fn whose_directory_it_is_comes_before_what_its_disk_can() {
     assert!(names(run_dir.path()).is_empty());
 }
 
+/// The probe would load the disk on which the first one works, and its figures would be about both.
+#[test]
+fn a_directory_in_use_is_told_before_its_disk_is_measured() {
+    let (run_dir, home) = places();
+    let at = |name: &str| home.path().join(name);
+    let wal = format!("--wal-dir={}", at("wal").display());
+    let mut first = Process::start(crate::node_in(&at("data")).arg(&wal));
+    first.serves();
+    // The same data directory, and another one with the same directory of the log.
+    for (data, locked) in [("data", "data"), ("other", "wal")] {
+        let (mut second, _) = gated(None, run_dir.path(), &at(data));
+        let ended = run(second.arg(&wal));
+        assert_eq!(ended.code, 75, "{}", ended.stderr);
+        let words = format!("{} is locked by another process", at(locked).display());
+        assert!(ended.stderr.contains(&words), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("disk gate"), "it was measured: {}", ended.stderr);
+    }
+    assert!(names(run_dir.path()).is_empty(), "{:?}", names(run_dir.path()));
+    assert!(!at("other").exists(), "a refused start made a directory");
+    assert!(first.is_running());
+}
+
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).expect("a directory");
     entries.map(|it| it.expect("an entry").file_name().to_string_lossy().into_owned()).collect()

@@ -1,6 +1,7 @@
 //! Addresses that cannot be had: told at once, with the flag, before a disk is measured.
 
-use crate::common::{Ended, assay, free_port, run};
+use crate::common::{Clients, Ended, Launch, assay, free_port, run};
+use assay::proto::etcdserverpb::RangeRequest;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -65,5 +66,19 @@ fn two_flags_with_one_address_are_told_before_the_disk_is_measured() {
     let url = format!("http://127.0.0.1:{}", free_port());
     for (first, second) in [(FLAGS[0], FLAGS[1]), (FLAGS[0], FLAGS[2]), (FLAGS[1], FLAGS[2])] {
         assert_taken(&home, &start(&home, &[(first, &url), (second, &url)]), second, &url);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grpc_client_on_the_wrong_port_is_told_the_right_one() {
+    let node = Launch::assay().start();
+    for (url, name) in [(node.metrics_url(), "metrics port"), (node.peer_url(), "peer port")] {
+        let mut clients = Clients::connect(&url).await;
+        let range = RangeRequest { key: "k".into(), ..RangeRequest::default() };
+        let error = clients.kv.range(range).await.expect_err("not served here");
+        assert_eq!(error.code(), tonic::Code::Unimplemented, "{error:?}");
+        for words in [name, "client port", &node.client_url()] {
+            assert!(error.message().contains(words), "no {words:?} in {error:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! `assay upgrade status` and `assay upgrade finalize`, as people and scripts run them.
 
-use crate::common::{Cluster, Ended, Launch, assay, free_port, own_network, run};
+use crate::common::{Cluster, Ended, Launch, assay, free_port, http_post, own_network, run};
 use crate::members::SOON;
 use crate::rolling::{level, lowered, present};
 use std::process::Command;
@@ -123,11 +123,56 @@ fn a_member_takes_it_from_its_own_machine_only() {
     }
     let given = ["addr", "add", "10.77.1.1/32", "dev", "lo"];
     assert!(Command::new("ip").args(given).status().expect("run ip").success());
-    let node = Launch::assay().host(ADDRESS).start();
+    let mut node = Launch::assay().host(ADDRESS).start();
+    let refused = |node: &crate::common::Node, words: &[&str]| {
+        for word in ["status", "finalize"] {
+            let ended = upgrade(&[word], &node.client_url());
+            assert_eq!((ended.code, ended.stdout.as_str()), (NOT_ALLOWED, ""), "{}", ended.stderr);
+            for text in words {
+                assert!(ended.stderr.contains(text), "no {text:?} in {}", ended.stderr);
+            }
+        }
+    };
+    // What to do is said, and works.
+    let own = format!("http://127.0.0.1:{}", node.ports()[0]);
+    let add = format!("add {own} to its --listen-client-urls");
+    refused(&node, &["this request comes from 10.77.1.1", "listens on none", &add]);
+    assert!(node.terminate(SOON).success());
+    let both = format!("--listen-client-urls={},{own}", node.client_url());
+    node.relaunch_with(|launch| launch.arg(both));
+    node.restart();
+    refused(
+        &node,
+        &["this request comes from 10.77.1.1", &format!("use {own} (--endpoint={own})")],
+    );
     for word in ["status", "finalize"] {
-        let ended = upgrade(&[word], &node.client_url());
-        assert_eq!((ended.code, ended.stdout.as_str()), (NOT_ALLOWED, ""), "{}", ended.stderr);
-        assert!(ended.stderr.contains("the member's own machine"), "{}", ended.stderr);
+        let ended = upgrade(&[word], &own);
+        assert_eq!(ended.code, DONE, "{}", ended.stderr);
+    }
+    // All addresses at once: the port is the same.
+    assert!(node.terminate(SOON).success());
+    let any = format!("--listen-client-urls=http://0.0.0.0:{}", node.ports()[0]);
+    node.relaunch_with(|launch| launch.arg(any));
+    node.restart();
+    refused(&node, &[&format!("use {own} (--endpoint={own})")]);
+    assert_eq!(upgrade(&["status"], &own).code, DONE);
+}
+
+/// A page that a browser of this machine shows could make it send one.
+#[test]
+fn no_page_in_a_browser_finalizes_an_upgrade() {
+    const PATH: &str = "/debug/upgrade/finalize";
+    let node = Launch::assay().start();
+    let host = node.client_url().replace("http://", "");
+    for (headers, code) in [
+        ("", 409),
+        ("origin: http://elsewhere\r\n", 403),
+        ("sec-fetch-site: same-origin\r\n", 403),
+        ("referer: http://elsewhere/\r\n", 403),
+        ("host: elsewhere.example\r\n", 403),
+    ] {
+        let (got, text) = http_post(&node.client_url(), PATH, headers).expect("an answer");
+        assert_eq!(got, code, "{headers:?} at {host}: {text}");
     }
 }
 
@@ -150,6 +195,19 @@ fn its_words_are_checked_and_explained() {
         // An address without authorities is wrong usage as well, whoever listens there.
         assert_eq!((ended.code, ended.stdout.as_str()), (USAGE, ""), "{words:?} {}", ended.stderr);
         assert!(!ended.stderr.is_empty());
+    }
+    // The nearest word is named.
+    for (words, meant) in [
+        (&["upgrade", "stat"][..], "'status'"),
+        (&["upgrade", "finalise"], "'finalize'"),
+        (&["upgrade", "status", "--endpont=http://127.0.0.1:1"], "'--endpoint'"),
+        (&["upgarde", "status"], "`assay upgrade`"),
+        (&["--data-dri=x"], "--data-dir"),
+        (&["data-dir=x"], "--data-dir"),
+    ] {
+        let ended = run(assay().args(words));
+        assert_eq!(ended.code, USAGE, "{words:?} {}", ended.stderr);
+        assert!(ended.stderr.contains(meant), "no {meant:?} in {}", ended.stderr);
     }
     // It is no flag, and flags do not begin it.
     let ended = run(assay().args(["--disk-gate=off", "upgrade", "status"]));

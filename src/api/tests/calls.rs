@@ -76,7 +76,7 @@ async fn learners_serve_status_and_serializable_ranges_only() {
 #[tokio::test]
 async fn a_fenced_member_says_how_it_is_and_shows_no_data() {
     let api = Api::start();
-    api.node.state.fenced.store(true, SeqCst);
+    api.node.state.fenced.send_replace(true);
     let refused = (Code::Unavailable, text(crate::api::status::FENCED.1));
     let serializable = RangeRequest { serializable: true, ..key() };
     assert_eq!(api.call(RANGE, &key()).await.status(), refused);

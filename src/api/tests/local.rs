@@ -30,7 +30,7 @@ pub(super) struct State {
     /// The leader; 0 for none.
     pub(super) leader: AtomicU64,
     pub(super) learner: AtomicBool,
-    pub(super) fenced: AtomicBool,
+    pub(super) fenced: watch::Sender<bool>,
     pub(super) short_of_space: AtomicBool,
     /// Refuses whatever goes through the log or the quorum.
     pub(super) refuse: Mutex<Option<Refused>>,
@@ -86,7 +86,7 @@ impl Local {
             index: AtomicU64::new(0),
             leader: AtomicU64::new(MEMBER),
             learner: AtomicBool::new(false),
-            fenced: AtomicBool::new(false),
+            fenced: watch::Sender::new(false),
             short_of_space: AtomicBool::new(false),
             refuse: Mutex::new(None),
             hang: AtomicBool::new(false),
@@ -252,10 +252,14 @@ impl Node for Local {
     }
 
     fn is_fenced(&self) -> bool {
-        self.state.fenced.load(SeqCst)
+        *self.state.fenced.borrow()
+    }
+
+    fn fenced(&self) -> watch::Receiver<bool> {
+        self.state.fenced.subscribe()
     }
 
     fn is_ready(&self) -> bool {
-        !*self.state.stopping.borrow()
+        !*self.state.stopping.borrow() && !self.is_fenced()
     }
 }

@@ -96,6 +96,7 @@ impl Api {
         edge.serve(vec![bound], |_, _| Routes {
             rpc: Some(api.clone()),
             http: axum::Router::new(),
+            elsewhere: crate::edge::Elsewhere::default(),
         });
         Self { node, seen, address, _edge: edge }
     }

@@ -137,6 +137,14 @@ async fn health_knows_one_service() {
     assert_eq!(said(&unknown), (Code::NotFound, "unknown service"));
     let mut watch = client.watch(of("")).await.unwrap().into_inner();
     assert_eq!(watch.message().await.unwrap().unwrap().status, 1);
+    for (fenced, status) in [(true, 2), (false, 1)] {
+        api.node.state.fenced.send_replace(fenced);
+        let told = tokio::time::timeout(SOON, watch.message()).await.expect("a change is told");
+        assert_eq!(told.unwrap().unwrap().status, status, "{fenced}");
+        assert_eq!(client.check(of("")).await.unwrap().into_inner().status, status);
+    }
+    let mut unknown = client.watch(of("etcdserverpb.KV")).await.unwrap().into_inner();
+    assert_eq!(unknown.message().await.unwrap().unwrap().status, 3, "SERVICE_UNKNOWN");
     api.node.state.stopping.send_replace(true);
     assert_eq!(watch.message().await.unwrap().unwrap().status, 2, "NOT_SERVING");
     assert!(watch.message().await.unwrap().is_none());

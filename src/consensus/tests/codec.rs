@@ -81,6 +81,22 @@ fn a_change_entry_carries_etcds_meaning_and_the_librarys_number() {
     assert_eq!(MemberChange::of(&leave).unwrap().steps, []);
 }
 
+/// The library would take a step of an unknown kind for a new voter.
+#[test]
+fn a_change_that_is_not_wholly_known_changes_nothing() {
+    const STEP: &[u8] = b"\x12\x02\x10\x07";
+    let read = |data: &[u8]| super::super::change::decode(data);
+    assert_eq!(read(STEP).expect("a new voter").changes.len(), 1);
+    for unknown in [
+        &b"\x12\x04\x08\x03\x10\x07"[..],
+        b"\x12\x06\x10\x07\xf0\xd2\x0e\x01",
+        b"\x08\x03\x12\x02\x10\x07",
+        b"\x12\x02\x10\x07\xf0\xd2\x0e\x01",
+    ] {
+        assert_eq!(read(unknown), None, "{unknown:?}");
+    }
+}
+
 #[test]
 fn founding_members_are_change_entries_of_term_one() {
     let member = |id| BootstrapMember { id, context_json: Bytes::from(format!("{{\"id\":{id}}}")) };

@@ -7,8 +7,8 @@ mod protocols;
 mod share;
 
 use super::{
-    Address, Bound, Caps, Closed, ConnObserver, Edge, Limits, Options, Port, Routes, Spec, bind,
-    reserve,
+    Address, Bound, Caps, Closed, ConnObserver, Edge, Elsewhere, Limits, NoRpc, Options, Port,
+    Routes, Spec, bind, reserve,
 };
 use axum::body::Body;
 use bytes::Bytes;
@@ -95,7 +95,11 @@ impl Served {
 
 fn serve(edge: &Edge, bound: Bound) {
     let http = axum::Router::new().route("/ping", axum::routing::get(|| async { "pong" }));
-    edge.serve(vec![bound], |_, _| Routes { rpc: Some(FakeRpc), http: http.clone() });
+    edge.serve(vec![bound], |_, _| Routes {
+        rpc: Some(FakeRpc),
+        http: http.clone(),
+        elsewhere: Elsewhere::default(),
+    });
 }
 
 fn spec(url: &str) -> Spec {

@@ -78,3 +78,47 @@ async fn a_stale_socket_file_is_replaced() {
     assert!(path.exists(), "a killed process leaves its file");
     bind(&spec(&format!("unix://{}", path.display()))).unwrap();
 }
+
+/// What a gRPC client is told that came to a port without gRPC, or with another service.
+#[tokio::test]
+async fn grpc_on_the_wrong_port_is_told_which_is_right() {
+    const TEXT: &str = "gRPC is served on port 7";
+    let (send, _closed) = mpsc::unbounded_channel();
+    let observer = Arc::new(Reports(send));
+    let edge = Edge::start(Options { runtimes: 1, limits: Limits::default(), observer }).unwrap();
+    let http = || axum::Router::new().route("/ping", axum::routing::get(|| async { "pong" }));
+    let listen = || {
+        let bound = bind(&spec("http://127.0.0.1:0")).unwrap();
+        let address = bound.local_addr().unwrap();
+        (bound, address)
+    };
+    let (bound, without) = listen();
+    edge.serve(vec![bound], |_, _| NoRpc::routes(http(), TEXT.into()));
+    let (bound, with) = listen();
+    let elsewhere = Elsewhere { text: Some(TEXT.into()), served: Some("/own.Service/") };
+    edge.serve(vec![bound], |_, _| Routes {
+        rpc: Some(FakeRpc),
+        http: http(),
+        elsewhere: elsewhere.clone(),
+    });
+    for (address, path, served) in [
+        (without, "/etcdserverpb.KV/Range", false),
+        (without, "/own.Service/Call", false),
+        (with, "/etcdserverpb.KV/Range", false),
+        (with, "/own.ServiceAndMore/Call", false),
+        (with, "/own.Service/Call", true),
+    ] {
+        let (mut client, _) = h2_client(TcpStream::connect(address).await.unwrap()).await;
+        let (answer, _) = client.send_request(grpc(path), true).unwrap();
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap());
+        let said = (header("grpc-status"), header("grpc-message"));
+        let message = "gRPC%20is%20served%20on%20port%207";
+        let refused = (Some("12"), Some(message));
+        assert_eq!(said, if served { (None, None) } else { refused }, "{address} {path}");
+        assert_eq!(header("content-type"), (!served).then_some("application/grpc"));
+    }
+    let answer = http1(TcpStream::connect(without).await.unwrap(), "GET /ping HTTP/1.1").await;
+    assert!(answer.ends_with("pong"), "{answer}");
+}

@@ -19,7 +19,7 @@ fn edge_that_says_where() -> (Edge, [SocketAddr; Port::COUNT]) {
         edge.serve(vec![bound], |runtime, _| {
             let where_am_i = move || async move { format!("runtime {runtime}") };
             let http = axum::Router::new().route("/ping", axum::routing::get(where_am_i));
-            Routes { rpc: Some(FakeRpc), http }
+            Routes { rpc: Some(FakeRpc), http, elsewhere: Elsewhere::default() }
         });
         address
     });

@@ -144,12 +144,16 @@ fn the_quota_counts_rows_until_they_are_dropped() {
 }
 
 fn change(node: &mut Node, id: u64, kind: u64, node_id: u64, json: &str) -> Outcome {
-    let mut context = vec![8, id as u8, 16, kind as u8, 24, node_id as u8];
+    let mut context = Vec::new();
+    for (field, value) in [(8, id as u8), (16, kind as u8), (24, node_id as u8)] {
+        // As members write it: zero is not written.
+        context.extend([field, value].into_iter().filter(|_| value != 0));
+    }
     if !json.is_empty() {
         context.extend([34, json.len() as u8]);
         context.extend(json.as_bytes());
     }
-    let outcome = node.entry(Entry(KIND_CHANGE, bytes("for raft"), context.into()));
+    let outcome = node.entry(Entry(KIND_CHANGE, Bytes::new(), context.into()));
     assert_eq!(outcome.request_id, id);
     node.machine.publish();
     outcome
@@ -205,7 +209,7 @@ fn members_follow_the_changes_of_the_log() {
     let members = node.reader.members();
     assert_eq!(members.get(11), Some(&voter));
     assert!(members.get(10).is_none() && members.is_removed(10));
-    let outcome = node.entry(Entry(KIND_CHANGE, bytes("leave"), Bytes::new()));
+    let outcome = node.entry(Entry(KIND_CHANGE, Bytes::new(), Bytes::new()));
     assert!(outcome.answer.is_ok() && !outcome.membership_changed);
 }
 

@@ -1,6 +1,6 @@
 //! Levels of commands: what is above them is not applied, and the level of the cluster only rises.
 
-use super::{Entry, Node, OPTIONS, bytes, put};
+use super::{Entry, KIND_CHANGE, Node, OPTIONS, bytes, put};
 use crate::machine::level::{FIRST, OWN, needs, stamp};
 use crate::machine::{AnswerError, MachineOptions};
 use crate::proto::etcdserverpb as pb;
@@ -69,6 +69,39 @@ fn an_unknown_field_is_never_dropped_at_any_depth() {
     // A transaction whose only operation is of a kind that does not exist here.
     let txn = b"\x32\x05\x12\x03\x32\x01\x00";
     stops(OPTIONS, Entry(0, bytes(txn), Bytes::new()), AnswerError::UnknownCommand);
+}
+
+/// A change of the members has two parts: what consensus reads, and what the members become.
+#[test]
+fn a_change_of_members_that_is_not_wholly_known_is_never_applied_in_part() {
+    // `{"id":7}` is added; field 29998 as above.
+    let added = |json: &str, more: &[u8]| {
+        let head = [8, 1, 24, 7, 34, u8::try_from(json.len()).expect("short")];
+        [&head, json.as_bytes(), more].concat()
+    };
+    const FIELD: &[u8] = b"\xf0\xd2\x0e\x01";
+    // One step that adds voter 7.
+    const STEP: &[u8] = b"\x12\x02\x10\x07";
+    let entry = |data: &[u8], context: &[u8]| {
+        Entry(KIND_CHANGE, Bytes::copy_from_slice(data), Bytes::copy_from_slice(context))
+    };
+    let mut node = Node::new();
+    let known = added(r#"{"id":7}"#, b"");
+    assert!(node.entry(entry(STEP, &known)).membership_changed);
+    for (data, context) in [
+        // More of the change, of its member, and of the step; a step and a transition of new kinds.
+        (STEP, added(r#"{"id":7}"#, FIELD)),
+        (STEP, added(r#"{"id":7,"zone":"a"}"#, b"")),
+        (STEP, b"\x08\x01\x10\x02\x18\x07\x22\x13{\"id\":7,\"zone\":\"a\"}".to_vec()),
+        (b"\x12\x06\x10\x07\xf0\xd2\x0e\x01", known.clone()),
+        (b"\x12\x04\x08\x03\x10\x07", known.clone()),
+        (b"\x08\x03\x12\x02\x10\x07", known.clone()),
+        (&[STEP, FIELD].concat(), known.clone()),
+        (b"\xff", known),
+        (b"\xff", Vec::new()),
+    ] {
+        stops(OPTIONS, entry(data, &context), AnswerError::UnknownCommand);
+    }
 }
 
 #[test]

@@ -55,6 +55,15 @@ impl View {
         self.leader.as_ref() == Some(&self.member)
     }
 
+    /// Id and name of the leader, for people.
+    pub(super) fn leader_shown(&self) -> String {
+        let id = self.leader.clone().unwrap_or_default();
+        match self.members.iter().find(|member| member.id == id && !member.name.is_empty()) {
+            Some(leader) => format!("{id} ({})", leader.name),
+            None => id,
+        }
+    }
+
     /// Client URLs of the leader, as far as they are known.
     pub(super) fn leader_urls(&self) -> impl Iterator<Item = &String> {
         let leader = self.members.iter().filter(|member| Some(&member.id) == self.leader.as_ref());

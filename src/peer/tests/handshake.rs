@@ -110,6 +110,7 @@ fn link_to(identity: Option<pb::Identity>) -> (edge::Edge, Peers, Arc<AtomicUsiz
     edge.serve(vec![bound], |_, _| edge::Routes {
         rpc: Some(PeerServer::from_arc(careless.clone())),
         http: axum::Router::new(),
+        elsewhere: edge::Elsewhere::default(),
     });
     let served = Served { edge, told: Arc::default(), url };
     let (peers, _) = member_one(&served);
