@@ -324,6 +324,7 @@ async fn who_connects_is_dialled_at_once() {
     edge.serve(vec![bound], |_, _| edge::Routes {
         rpc: Some(service.server()),
         http: axum::Router::new(),
+        elsewhere: edge::Elsewhere::default(),
     });
     service.begin(&peers, local.clone());
     peers.set(&[Address { id: 1, urls: vec![url] }], |_| false, &local);
