@@ -10,7 +10,7 @@ use super::super::broken::Broken;
 use super::super::frame::{Verdict, Violation};
 use super::super::node::{Birth, End, Node, Program, WAL_DIR};
 use super::super::plan::Fault;
-use super::{Event, MS, Turn, World};
+use super::{Event, MS, Member, Turn, World};
 use crate::check;
 
 /// A fault that waits for a disk operation.
@@ -180,12 +180,18 @@ impl World {
     /// A member that is no longer one goes for good.
     pub(super) fn retire(&mut self, at: usize) {
         // Not before those who stay know: a leader of two that leaves at once takes the quorum with
-        // it. The node hands over first.
+        // it. The node hands over first. Nobody can tell what a member knows that is down.
         let id = self.members[at].id;
-        let unaware = (0..self.members.len()).filter(|other| self.belongs(*other)).any(|other| {
-            let node = self.members[other].node.as_ref();
-            node.is_some_and(|node| node.core.status().conf_state.contains(id))
-        });
+        let newest = self.oracle.members.newest();
+        let stays = |member: &Member| {
+            let belongs = newest.is_none_or(|conf| conf.contains(member.id));
+            member.id != id && belongs && !member.retired && !member.lost
+        };
+        let knows = |member: &Member| {
+            let node = member.node.as_ref();
+            node.is_some_and(|node| !node.core.status().conf_state.contains(id))
+        };
+        let unaware = self.members.iter().any(|member| stays(member) && !knows(member));
         if unaware || self.belongs(at) {
             self.push(self.plan.election() / 2, Event::Retire(at));
             return;
