@@ -25,3 +25,5 @@ mod newcomers;
 mod numbers;
 #[path = "cluster/snapshots.rs"]
 mod snapshots;
+#[path = "cluster/strangers.rs"]
+mod strangers;

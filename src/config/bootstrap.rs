@@ -3,7 +3,8 @@
 use super::validate::{ConfigError, Reader, one_of};
 use super::{Bootstrap, Listen, ListenUrl, Membership, UrlList};
 
-/// Most members that a cluster begins with: a larger quorum costs more than it protects.
+/// Most members that a cluster begins with: a larger quorum costs more than it protects. One that
+/// exists may have grown beyond it: there the list is what `member add` printed.
 const FOUNDERS_MAX: usize = 7;
 /// Most learners that can be asked for.
 const LEARNERS_MAX: u64 = 64;
@@ -52,18 +53,15 @@ pub(super) fn read(
             twice[0]
         ));
     }
-    if members.len() > FOUNDERS_MAX {
+    let existing = state == "existing";
+    if !existing && members.len() > FOUNDERS_MAX {
         return invalid(format!(
             "--initial-cluster names {} members; a cluster begins with at most {FOUNDERS_MAX}, add \
-             the others as learners later",
+             the others later with `member add`",
             members.len()
         ));
     }
-    Ok(Bootstrap {
-        token: read.text("initial-cluster-token").to_string(),
-        members,
-        existing: state == "existing",
-    })
+    Ok(Bootstrap { token: read.text("initial-cluster-token").to_string(), members, existing })
 }
 
 /// The own entry of `--initial-cluster` must say what this member announces.

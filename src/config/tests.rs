@@ -154,6 +154,30 @@ fn etcds_checks_and_texts_hold() {
     assert!(error(&["--max-txn-ops=0"]).contains("a number from 1 to"));
 }
 
+/// A cluster begins with at most seven; `member add` takes more, and whoever it added must start.
+#[test]
+fn only_a_new_cluster_is_limited_to_seven_members() {
+    let list = |members: u16| {
+        let member = |at| format!("m{at}=http://127.0.0.1:{}", 10_000 + at);
+        let all: Vec<String> = (1..=members).map(member).collect();
+        format!("--initial-cluster={}", all.join(","))
+    };
+    let read = |members, state: &str| {
+        let state = format!("--initial-cluster-state={state}");
+        let peer = "http://127.0.0.1:10001";
+        let (listen, announce) =
+            (format!("--listen-peer-urls={peer}"), format!("--initial-advertise-peer-urls={peer}"));
+        parse_with(&["--name=m1", &listen, &announce, &state, &list(members)], &[])
+    };
+    assert_eq!(read(7, "new").expect("seven").bootstrap.members.len(), 7);
+    let text = read(8, "new").expect_err("eight founders").to_string();
+    assert!(text.contains("names 8 members") && text.contains("`member add`"), "{text}");
+    for members in [8, 9, 20] {
+        let config = read(members, "existing").expect("what `member add` printed");
+        assert_eq!(config.bootstrap.members.len(), usize::from(members));
+    }
+}
+
 #[test]
 fn a_limit_that_no_disk_can_keep_is_a_mistake() {
     let text = error(&["--disk-gate-p99=0s"]);

@@ -11,7 +11,7 @@ use super::tls::{self, Failure, Logs, Prefixed, Tls};
 use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -32,6 +32,16 @@ pub enum Remote {
     Tcp(SocketAddr),
     /// A process of this machine.
     Unix,
+}
+
+impl Remote {
+    /// The address without its port, which differs from connection to connection.
+    pub fn ip(self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(address) => Some(address.ip().to_canonical()),
+            Self::Unix => None,
+        }
+    }
 }
 
 impl fmt::Display for Remote {

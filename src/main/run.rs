@@ -102,13 +102,6 @@ fn start_and_serve(config: &Config) -> Result<(), Refusal> {
     let wal_dir = config.paths.wal_dir_explicit.then_some(config.paths.wal_dir.as_path());
     let held = DataDir::look(&*disk, &config.paths.data_dir, wal_dir)
         .map_err(|error| Refusal::new(error.exit_code(), error))?;
-    if config.gate.mode != "off" {
-        tracing::info!(
-            dir = %config.paths.data_dir.display(),
-            mode = config.gate.mode,
-            "disk gate: a disk without a stored verdict is measured now, up to 60 s"
-        );
-    }
     let decision = gate::check(config, signals.interrupt.clone());
     if !signals.start() {
         return Ok(());

@@ -19,6 +19,15 @@ pub enum JoinError {
          and that their peer URLs are reachable from here"
     )]
     Nobody(String),
+    /// There is nobody to ask.
+    #[error(
+        "cannot join: --initial-cluster names only this member ({name}); give it the list that \
+         `member add` printed"
+    )]
+    Alone {
+        /// Name of this member.
+        name: String,
+    },
     /// The cluster does not know this member.
     #[error(
         "cannot join cluster {cluster:x}: no member has the peer URLs {urls}; run `member add` first \
@@ -113,6 +122,9 @@ pub async fn join(config: &Config, dialer: &peer::Dialer) -> Result<Option<Joine
         if *name != config.name {
             urls.extend(listed.texts());
         }
+    }
+    if config.bootstrap.existing && urls.is_empty() {
+        return Err(JoinError::Alone { name: config.name.clone() });
     }
     let found = ask_all(urls, dialer).await;
     let own = config.feature_level.unwrap_or(level::OWN);

@@ -11,6 +11,7 @@ use crate::proto::peer::peer_client::PeerClient;
 use crate::telemetry::clock;
 use crate::telemetry::disk_health::DiskHealth;
 use crate::telemetry::peer_stats::PeerNumbers;
+use crate::telemetry::repeats::Repeats;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -34,8 +35,6 @@ const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Pause after a refusal: it takes a person to change something.
 const PAUSE_REFUSED: Duration = Duration::from_secs(2);
-/// The same trouble is logged once in this time.
-const SAY_AGAIN_NS: u64 = 60_000_000_000;
 /// Batches hold one message beyond their bound; the largest request decides.
 pub(super) const BATCH_MAX_BYTES: usize = 64 << 20;
 /// Answers to calls are small: a list of members.
@@ -169,7 +168,7 @@ impl Link {
 
     async fn keep(self: Arc<Self>) {
         let mut pause = PAUSE_FIRST;
-        let mut said: Option<(String, u64)> = None;
+        let said = Repeats::default();
         let mut turn = 0;
         loop {
             let began = clock::now_ns();
@@ -189,17 +188,15 @@ impl Link {
                 Broken::Lost(text) => (text, false),
                 Broken::Refused(text) => (text, true),
             };
-            let fresh = said
-                .as_ref()
-                .is_none_or(|(known, at)| *known != text || now.saturating_sub(*at) > SAY_AGAIN_NS);
-            if fresh || was_up {
+            let fresh = said.admit(text.clone(), now);
+            if fresh.is_some() || was_up {
                 tracing::warn!(
                     peer = format!("{:x}", self.address.id),
                     url,
                     after_ms = (now - began) / 1_000_000,
+                    withheld = fresh.unwrap_or_default(),
                     "no connection to a peer: {text}"
                 );
-                said = Some((text, now));
             } else {
                 let peer = format!("{:x}", self.address.id);
                 tracing::debug!(peer, url, "still no connection to a peer: {text}");

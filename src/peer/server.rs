@@ -6,12 +6,14 @@ use super::link::BATCH_MAX_BYTES;
 use super::snapshot::STALLED;
 use super::{Address, Arriving, Local, Peers};
 use crate::consensus::Wire;
+use crate::edge::ConnInfo;
 use crate::proto::peer as pb;
 use crate::proto::peer::peer_server::{self, PeerServer};
 use crate::proto::peer::snapshot_part::Part;
 use crate::telemetry::clock;
 use crate::telemetry::peer_stats::{PeerNumbers, PeerStats};
-use parking_lot::Mutex;
+use crate::telemetry::repeats::Repeats;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
@@ -25,8 +27,6 @@ use tonic::{Request, Response, Status};
 const FIRST_MESSAGE: Duration = Duration::from_secs(5);
 /// How often an arriving snapshot is looked at when no part of it comes.
 const LOOK: Duration = Duration::from_millis(500);
-/// A refusal of the same kind is logged once in this time.
-const SAY_AGAIN_NS: u64 = 60_000_000_000;
 
 /// The service. It is served from the first moment, so that nobody waits for a member that starts;
 /// until [`Service::begin`] it says that it does.
@@ -38,8 +38,8 @@ struct Inner {
     own: Identity,
     stats: Arc<PeerStats>,
     local: Arc<dyn Local>,
-    /// The last refusal that was logged, and when.
-    said: Mutex<Option<(String, u64)>>,
+    /// Refusals that were logged: who was refused, and why.
+    said: Repeats<(Option<IpAddr>, String)>,
 }
 
 impl Service {
@@ -59,7 +59,7 @@ impl Service {
             own: peers.own(),
             stats: peers.stats().clone(),
             local,
-            said: Mutex::default(),
+            said: Repeats::default(),
         });
     }
 
@@ -70,17 +70,17 @@ impl Service {
 
 impl Inner {
     /// Who speaks, if it is one of us.
-    fn known(&self, said: Option<&pb::Identity>) -> Result<u64, Status> {
+    fn known(&self, said: Option<&pb::Identity>, origin: Option<IpAddr>) -> Result<u64, Status> {
         let from = match self.own.check(said, self.local.feature_level()) {
             Ok(from) => from,
             Err(text) => {
-                self.say(&text);
+                self.say(origin, &text);
                 return Err(Status::failed_precondition(text));
             }
         };
         if self.local.is_removed(from) {
             let text = removed(from, self.own.cluster_id);
-            self.say(&text);
+            self.say(origin, &text);
             return Err(Status::permission_denied(text));
         }
         Ok(from)
@@ -139,17 +139,18 @@ impl Inner {
         }
     }
 
-    fn say(&self, text: &str) {
-        let now = clock::now_ns();
-        let mut said = self.said.lock();
-        let fresh = said
-            .as_ref()
-            .is_none_or(|(known, at)| known != text || now.saturating_sub(*at) > SAY_AGAIN_NS);
-        if fresh {
-            tracing::warn!("refused a connection on the peer port: {text}");
-            *said = Some((text.to_owned(), now));
-        }
+    fn say(&self, from: Option<IpAddr>, text: &str) {
+        let Some(withheld) = self.said.admit((from, text.to_owned()), clock::now_ns()) else {
+            return;
+        };
+        let remote = from.map_or_else(|| "@".to_owned(), |from| from.to_string());
+        tracing::warn!(remote, withheld, "refused a connection on the peer port: {text}");
     }
+}
+
+/// Where a request came from, without the port.
+fn origin<T>(request: &Request<T>) -> Option<IpAddr> {
+    request.extensions().get::<Arc<ConnInfo>>().and_then(|info| info.remote.ip())
 }
 
 /// What a removed member and its operator are told.
@@ -169,11 +170,12 @@ impl peer_server::Peer for Service {
         request: Request<Streaming<pb::Batch>>,
     ) -> Result<Response<Incoming>, Status> {
         let inner = self.inner()?;
+        let origin = origin(&request);
         let mut batches = request.into_inner();
         let first = tokio::time::timeout(FIRST_MESSAGE, batches.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no first message"))??;
         let identity = first.and_then(|batch| batch.identity);
-        let from = inner.known(identity.as_ref())?;
+        let from = inner.known(identity.as_ref(), origin)?;
         let urls = identity.map(|identity| identity.peer_urls).unwrap_or_default();
         inner.peers.meet(&Address { id: from, urls }, &inner.local);
         inner.peers.is_back(from);
@@ -197,13 +199,14 @@ impl peer_server::Peer for Service {
         request: Request<Streaming<pb::SnapshotPart>>,
     ) -> Result<Response<pb::SnapshotDone>, Status> {
         let inner = self.inner()?;
+        let origin = origin(&request);
         let mut parts = request.into_inner();
         let first = tokio::time::timeout(FIRST_MESSAGE, parts.message()).await;
         let first = first.map_err(|_| Status::deadline_exceeded("no first message"))??;
         let Some(Part::Head(head)) = first.and_then(|part| part.part) else {
             return Err(Status::invalid_argument("a snapshot without a head"));
         };
-        let from = inner.known(head.identity.as_ref())?;
+        let from = inner.known(head.identity.as_ref(), origin)?;
         let numbers = inner.stats.of(from);
         numbers.snapshots_arriving.fetch_add(1, Relaxed);
         let began = clock::now_ns();
@@ -246,9 +249,10 @@ impl peer_server::Peer for Service {
         &self,
         request: Request<pb::CallRequest>,
     ) -> Result<Response<pb::CallResponse>, Status> {
+        let origin = origin(&request);
         let request = request.into_inner();
         let inner = self.inner()?;
-        inner.known(request.identity.as_ref())?;
+        inner.known(request.identity.as_ref(), origin)?;
         let what = request.what.ok_or_else(|| {
             Status::unimplemented("a request that this version does not know; upgrade this member")
         })?;

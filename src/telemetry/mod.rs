@@ -19,6 +19,7 @@ pub mod peer_stats;
 pub mod pending;
 pub mod process;
 pub mod raft_log;
+pub mod repeats;
 pub mod rpc;
 pub mod stage;
 pub mod sync_mix;

@@ -24,6 +24,8 @@ const DOUBT: &str = "INCONCLUSIVE";
 /// What it says when one sync took all of its patience: true of a machine that stands still, and
 /// not what is tested here.
 const HUNG: &str = "a sync did not return within";
+/// What the log says when a disk is measured, and only then.
+const MEASURING: &str = "measuring the disk";
 /// How long a test asks for a verdict.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -204,6 +206,8 @@ fn nodes_that_start_together_all_start_and_a_verdict_is_kept() {
         let Some(passed) = states.iter().position(|text| text.contains("PASS, p99 ")) else {
             return false;
         };
+        let said = nodes.iter().any(|(node, _)| node.stderr().contains(MEASURING));
+        assert!(said, "nobody says that it measures");
         let name = ["a", "b", "c"][passed];
         for (node, _) in nodes {
             node.signal(Signal::SIGTERM);
@@ -214,6 +218,7 @@ fn nodes_that_start_together_all_start_and_a_verdict_is_kept() {
         let (mut node, [client, ..]) = start(name, &run_dir.path().join("other"));
         node.serves();
         assert!(node.stdout().contains("(stored "), "{}", node.stdout());
+        assert!(!node.stderr().contains(MEASURING), "{}", node.stderr());
         let url = format!("http://127.0.0.1:{client}");
         let (_, metrics) = http_get(&url, "/metrics").expect("an answer");
         assert!(metrics.contains(r#"assay_disk_gate_state{state="pass"} 1"#), "{metrics}");

@@ -74,7 +74,8 @@ fn its_blocks_work_one_after_the_other_in_one_shell() {
         (1, &["greeting\nhello\n", "\netcd_disk_wal_fsync_duration_seconds_count "][..]),
         (2, &["127.0.0.1:12379", "127.0.0.1:22379", "127.0.0.1:32379"]),
         (3, &["added as learner to cluster", "ETCD_NAME=\"m4\""]),
-        (4, &["feature level of the cluster: ", "nothing to finalize"]),
+        (4, &[" promoted in cluster ", "Leadership transferred from ", " updated in cluster "]),
+        (5, &["feature level of the cluster: ", "nothing to finalize"]),
     ] {
         for word in words {
             assert!(block(n).contains(word), "no {word:?} in block {n}:\n{}\n{log}", block(n));

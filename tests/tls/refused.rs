@@ -26,7 +26,7 @@ async fn must_be_refused(node: &mut Node, files: &Files, strangers: &[Stranger],
             if !node_is_assay() {
                 continue;
             }
-            // The second attempt may be within the second in which no second line is written.
+            // One line for both attempts.
             node.wait_log(SOON, |log| log.lines().any(|line| is_refusal(line, endpoint, reason)));
         }
     }

@@ -6,11 +6,12 @@ use super::{Built, Tls};
 use crate::edge::conn::{ConnInfo, Remote};
 use crate::edge::listen::Port;
 use crate::telemetry::clock;
+use crate::telemetry::repeats::Repeats;
 use bytes::Bytes;
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -23,8 +24,6 @@ use tokio_rustls::server::TlsStream;
 const LINGER: Duration = Duration::from_secs(1);
 /// Bytes read from a refused client before it is cut off.
 const LINGER_BYTES: usize = 64 << 10;
-/// Least distance between two log lines of one reason on one port.
-const LOG_PERIOD_NS: u64 = 1_000_000_000;
 /// Answer to plain HTTP on a TLS listener, in Go's words. An HTTP/2 client sees that it is HTTP/1.
 const PLAINTEXT: &[u8] = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain; \
     charset=utf-8\r\nConnection: close\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
@@ -124,20 +123,14 @@ pub(in crate::edge) fn refuse_tls(info: &ConnInfo, logs: &Logs) {
     logs.refused(info, Failure::PlainListener, "TLS handshake on a plain listener");
 }
 
-/// Keeps a flood of failures from flooding the log: one line per reason, port and second.
+/// Keeps a flood of failures from flooding the log: one line per minute for each port, address
+/// without its port and reason.
 #[derive(Debug, Default)]
-pub(in crate::edge) struct Logs([[Line; Failure::COUNT]; Port::COUNT]);
-
-#[derive(Debug, Default)]
-pub(super) struct Line {
-    next_ns: AtomicU64,
-    withheld: AtomicU64,
-}
+pub(in crate::edge) struct Logs(Repeats<(Port, Option<IpAddr>, Failure)>);
 
 impl Logs {
     pub(in crate::edge) fn refused(&self, info: &ConnInfo, failure: Failure, error: &str) {
-        let line = &self.0[info.port.index()][failure.index()];
-        let Some(withheld) = line.admit(clock::now_ns()) else { return };
+        let Some(withheld) = self.admit(info, failure, clock::now_ns()) else { return };
         tracing::warn!(
             remote = %info.remote,
             reason = failure.as_str(),
@@ -148,22 +141,10 @@ impl Logs {
             failure.hint(),
         );
     }
-}
 
-impl Line {
     /// Whether a line may be written at `now_ns`, and how many were not since the last one.
-    pub(super) fn admit(&self, now_ns: u64) -> Option<u64> {
-        let next = self.next_ns.load(Relaxed);
-        let free = now_ns >= next
-            && self
-                .next_ns
-                .compare_exchange(next, now_ns + LOG_PERIOD_NS, Relaxed, Relaxed)
-                .is_ok();
-        if !free {
-            self.withheld.fetch_add(1, Relaxed);
-            return None;
-        }
-        Some(self.withheld.swap(0, Relaxed))
+    pub(super) fn admit(&self, info: &ConnInfo, failure: Failure, now_ns: u64) -> Option<u64> {
+        self.0.admit((info.port, info.remote.ip(), failure), now_ns)
     }
 }
 

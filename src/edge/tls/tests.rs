@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::TlsVersion;
 use crate::edge::conn::Remote;
+use crate::edge::listen::Port;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use std::path::{Path, PathBuf};
 
@@ -137,12 +138,27 @@ async fn self_signed_members_meet() {
     assert!(!still_valid(&dir.path().join("absent")));
 }
 
+/// Each (port, address without port, reason) has a line a minute, whoever comes in between.
 #[test]
 fn the_log_is_not_flooded() {
-    let line = super::handshake::Line::default();
-    assert_eq!(line.admit(5), Some(0));
-    assert_eq!((0..10).filter_map(|ns| line.admit(ns)).count(), 0);
-    assert_eq!(line.admit(2_000_000_000), Some(10));
+    let logs = super::handshake::Logs::default();
+    let from = |address: &str, port| {
+        let remote = Remote::Tcp(address.parse().unwrap());
+        crate::edge::conn::ConnInfo::new(remote, port)
+    };
+    let mut lines = Vec::new();
+    for second in 0..=60 {
+        for port in [Port::Client, Port::Peer] {
+            for failure in [Failure::Expired, Failure::UnknownAuthority] {
+                for host in ["127.0.0.1", "127.0.0.2"] {
+                    // Every try comes from another port.
+                    let info = from(&format!("{host}:{}", 2_000 + second), port);
+                    lines.extend(logs.admit(&info, failure, second * 1_000_000_000));
+                }
+            }
+        }
+    }
+    assert_eq!(lines, [[0; 8], [59; 8]].concat());
 }
 
 #[test]
