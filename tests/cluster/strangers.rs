@@ -1,11 +1,12 @@
 //! Who does not belong here is told so, and the log is not filled with it.
 
-use crate::common::cluster::SOON;
+use crate::common::cluster::{SOON, Seat};
 use crate::common::{Cluster, Launch};
 use assay::proto::peer::peer_client::PeerClient;
 use assay::proto::peer::{Batch, Identity};
 use std::time::{Duration, Instant};
 use tonic::Code;
+use tonic::transport::Endpoint;
 
 const REFUSED: &str = "refused a connection on the peer port";
 /// How often a refusal may be repeated.
@@ -15,7 +16,8 @@ const PERIOD: Duration = Duration::from_secs(60);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusals_that_take_turns_are_logged_once_a_minute_each() {
     let mut node = Launch::assay().start();
-    let mut client = PeerClient::connect(node.peer_url()).await.expect("connect");
+    let channel = Endpoint::new(node.peer_url()).expect("a URL").connect().await.expect("connect");
+    let mut client = PeerClient::new(channel);
     let begun = Instant::now();
     let strangers = [0xa1_u64, 0xa2, 0xa3];
     let mut come = async |from| {
@@ -46,7 +48,7 @@ async fn refusals_that_take_turns_are_logged_once_a_minute_each() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_joins_without_a_list_hears_that_it_names_nobody_else() {
     let cluster = Cluster::start(1);
-    let seat = crate::common::cluster::Seat::free("m1");
+    let seat = Seat::free("m1");
     let named = cluster.initial_cluster(std::slice::from_ref(&seat));
     let mut node = cluster.launch(&seat, &named, "existing").spawn();
     assert_eq!(node.wait_exit(SOON).code(), Some(1), "{}", node.log());

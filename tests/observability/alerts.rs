@@ -164,7 +164,7 @@ fn whole_clusters_are_quiet_when_they_are_well_and_loud_when_they_are_not() {
             |case: &&Value| case["name"].as_str().is_some_and(|name| name.starts_with(word));
         cases.iter().filter(named).count()
     };
-    assert_eq!((begins("quiet"), begins("loud")), (2, 3));
+    assert_eq!((begins("quiet"), begins("loud")), (2, 4));
     if let Some((ok, text)) = promtool(&["test", "rules", file.to_str().expect("text")]) {
         assert!(ok, "{text}");
     }
