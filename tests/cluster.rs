@@ -7,6 +7,8 @@ mod common;
 mod basics;
 #[path = "cluster/catch_up.rs"]
 mod catch_up;
+#[path = "cluster/causes.rs"]
+mod causes;
 #[path = "cluster/divergence.rs"]
 mod divergence;
 #[path = "cluster/errors.rs"]

@@ -82,6 +82,8 @@ pub struct Core {
     pub(super) disks: Disks,
     /// Tick at which this leader found itself in a joint configuration.
     joint_since: Option<u64>,
+    /// Term in which this member stood because its leader told it to; 0: never.
+    pub(super) told_in: u64,
     new_log: Option<NewLog>,
 }
 
@@ -140,6 +142,7 @@ impl Core {
             heard: BTreeMap::new(),
             disks: Disks::default(),
             joint_since: None,
+            told_in: 0,
             new_log,
             config: config.clone(),
         };
@@ -300,11 +303,22 @@ impl Core {
             WireKind::TimeoutNow if self.must_not_stand_for_election() => {}
             // It could not write its own vote down, and would only disturb the leader it has.
             WireKind::TimeoutNow if self.disk_hangs() => {}
+            WireKind::TimeoutNow => self.told_to_stand(wire),
             // A forwarded proposal that is lost ends as a timeout at the member that sent it.
             WireKind::Propose if self.overloaded() => {}
             // Lost like any other message that meets a full queue: the leader sends it again.
             WireKind::Append if self.log_is_full() => {}
             _ => self.hand_to_library(wire),
+        }
+    }
+
+    /// The leader gives leadership to this member.
+    fn told_to_stand(&mut self, wire: Wire) {
+        let before = self.raft.raft.term;
+        self.hand_to_library(wire);
+        let raft = &self.raft.raft;
+        if raft.term > before && matches!(raft.state, StateRole::Candidate | StateRole::Leader) {
+            self.told_in = raft.term;
         }
     }
 

@@ -133,6 +133,17 @@ impl Core {
         !self.leads() && (raft.leader_id == 0 || silent)
     }
 
+    /// Whether this member stood for election in the present term because the leader before told it
+    /// to, not because it missed one.
+    pub fn was_told_to_lead(&self) -> bool {
+        self.told_in != 0 && self.told_in == self.raft.raft.term
+    }
+
+    /// Whether this one is in the newest configuration that was handed out.
+    pub fn has_member(&self, id: NodeId) -> bool {
+        self.conf.contains(id)
+    }
+
     fn peers(&self) -> Vec<Peer> {
         let peer = |(id, progress): (&NodeId, &raft::Progress)| Peer {
             id: *id,

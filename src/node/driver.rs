@@ -99,7 +99,7 @@ impl Driver {
         let heartbeat_ns = self.inner.timing.heartbeat_ms * NS_PER_MS;
         let state = Loop {
             replication: Replication::new(&self.inner),
-            leadership: Leadership::new(self.inner.metrics.clone()),
+            leadership: Leadership::new(&self.inner),
             driver: self,
             next_token: 0,
             proposals: Vec::new(),
@@ -267,7 +267,9 @@ impl Loop {
             NodeInput::Installed { meta, leases } => self.installed(meta, leases, events),
             NodeInput::Wires { wires, disk } => {
                 self.driver.inner.wires.fetch_sub(wires.len(), Relaxed);
-                self.replication.heard(&wires, clock::now_ns());
+                let now_ns = clock::now_ns();
+                self.replication.heard(&wires, now_ns);
+                self.leadership.heard(&wires, now_ns);
                 events.extend(disk.map(|(of, facts)| Input::PeerDisk { of, facts }));
                 events.extend(wires.into_iter().map(Input::Wire));
             }
@@ -424,8 +426,7 @@ impl Loop {
             Effect::Refuse { token, why } => self.refused(token, why, turn),
             Effect::Role(change) => {
                 self.leader = change.leader;
-                let bad_disk = self.driver.core.predecessor_had_a_bad_disk();
-                self.leadership.changed(&change, turn_ns, bad_disk);
+                self.leadership.changed(&change, turn_ns, &self.driver);
                 if self.driver.clock.leads() != self.leadership.term_led() {
                     self.driver.clock.demote();
                 }

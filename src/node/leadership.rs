@@ -1,10 +1,42 @@
 //! Who leads, since when, and why it changed: the numbers behind "silent elections".
 
-use crate::consensus::{Role, RoleChange};
+use super::driver::Driver;
+use super::handle::Inner;
+use crate::consensus::{Role, RoleChange, Wire, WireKind};
 use crate::telemetry::node_metrics::NodeMetrics;
 use crate::telemetry::stage::LeaderCause;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// What else is known when leadership changes; facts of this member, no guesses.
+pub(super) trait Evidence {
+    /// The leader before says that it gave way because of its disk.
+    fn bad_disk(&self) -> bool;
+    /// The leader before told this member to take over, and it did in the present term.
+    fn was_told(&self) -> bool;
+    /// There is a connection to this member.
+    fn is_connected(&self, id: u64) -> bool;
+    /// This one is in the configuration.
+    fn is_member(&self, id: u64) -> bool;
+}
+
+impl Evidence for Driver {
+    fn bad_disk(&self) -> bool {
+        self.core.predecessor_had_a_bad_disk()
+    }
+
+    fn was_told(&self) -> bool {
+        self.core.was_told_to_lead()
+    }
+
+    fn is_connected(&self, id: u64) -> bool {
+        self.inner.peers.connected_since(id).is_some()
+    }
+
+    fn is_member(&self, id: u64) -> bool {
+        self.core.has_member(id)
+    }
+}
 
 /// Keeps the gauges and counters of leadership. Lives on the node thread.
 pub(super) struct Leadership {
@@ -15,12 +47,25 @@ pub(super) struct Leadership {
     term_led: Option<u64>,
     leaderless_since: Option<u64>,
     led_since: Option<u64>,
-    /// Longest pause of the process since the last change, ns.
+    /// When the present leader, or the one that was lost, was heard last.
+    heard: u64,
+    /// Longest pause of the process since then, ns.
     paused_ns: u64,
+    /// A pause of this length outlasts the patience of the other members.
+    election_ns: u64,
+    /// The connection to the lost leader is, or was at some time since, lost as well.
+    disconnected: bool,
+    /// This member led last, and gave up because no quorum answered.
+    quorum_lost: bool,
 }
 
 impl Leadership {
-    pub(super) fn new(metrics: Arc<NodeMetrics>) -> Self {
+    pub(super) fn new(node: &Inner) -> Self {
+        Self::with(node.metrics.clone(), node.timing.election_ms)
+    }
+
+    fn with(metrics: Arc<NodeMetrics>, election_ms: u64) -> Self {
+        const NS_PER_MS: u64 = 1_000_000;
         let now = crate::telemetry::clock::now_ns();
         metrics.leaderless_since.store(now + 1, Relaxed);
         Leadership {
@@ -30,7 +75,11 @@ impl Leadership {
             term_led: None,
             leaderless_since: Some(now),
             led_since: None,
+            heard: now,
             paused_ns: 0,
+            election_ns: election_ms * NS_PER_MS,
+            disconnected: false,
+            quorum_lost: false,
         }
     }
 
@@ -39,18 +88,51 @@ impl Leadership {
         self.term_led
     }
 
-    /// The process was paused for this long.
+    /// The process was paused for this long. Says so if others may have given this member up
+    /// meanwhile: what is logged next, such as silent peers, is its own doing.
     pub(super) fn paused(&mut self, ns: u64) {
-        self.paused_ns = self.paused_ns.max(ns);
+        // What a pause does to a leader is that others lead, and they have their own causes.
+        if self.term_led.is_none() {
+            self.paused_ns = self.paused_ns.max(ns);
+        }
+        if ns >= self.election_ns {
+            tracing::warn!(
+                "this process did not run for {:.1} s: it was stopped, or had no processor; other \
+                 members may have taken it for dead",
+                ns as f64 / 1e9
+            );
+        }
     }
 
-    /// Takes in a change of role, term or leader. `bad_disk`: the leader before says that it gave way
-    /// because of its disk.
-    pub(super) fn changed(&mut self, change: &RoleChange, now: u64, bad_disk: bool) {
+    /// Messages have arrived. Those of the leader tell that it lives.
+    pub(super) fn heard(&mut self, wires: &[Wire], now: u64) {
+        let leads = |kind| {
+            use WireKind::{Append, Heartbeat, Snapshot, TimeoutNow};
+            matches!(kind, Append | Heartbeat | Snapshot | TimeoutNow)
+        };
+        if wires.iter().any(|wire| wire.from() == self.leader && leads(wire.kind())) {
+            self.heard_leader(now);
+        }
+    }
+
+    /// What was before this word did not end its leadership.
+    fn heard_leader(&mut self, now: u64) {
+        self.heard = now;
+        self.paused_ns = 0;
+    }
+
+    /// Takes in a change of role, term or leader.
+    pub(super) fn changed(&mut self, change: &RoleChange, now: u64, evidence: &impl Evidence) {
         let m = self.metrics.clone();
         let before = self.known;
         m.term.store(change.term, Relaxed);
         say(change);
+        // A leader ends its own term only if no quorum answers, or if it is removed.
+        let gave_up = change.leader == 0 && self.term_led == Some(change.term);
+        self.quorum_lost |= gave_up && evidence.is_member(before);
+        if before != 0 && self.term_led.is_none() {
+            self.disconnected |= !evidence.is_connected(before);
+        }
         if change.leader != self.leader {
             self.leader_changed(change, now);
         }
@@ -66,27 +148,46 @@ impl Leadership {
         self.term_led = term_led;
         if leads {
             self.led_since = Some(now);
-            let cause = self.cause(before, bad_disk);
+            let cause = self.cause(before, evidence);
             m.leader_change(cause);
             tracing::info!(
                 term = change.term,
                 cause = cause.as_str(),
                 "this member became the leader"
             );
+        } else if self.quorum_lost {
+            tracing::warn!(
+                term = change.term,
+                "this member no longer leads: no quorum answered for an election timeout"
+            );
         } else {
             tracing::warn!(term = change.term, "this member no longer leads");
         }
         m.led_since.store(self.led_since.map_or(0, |since| since + 1), Relaxed);
-        self.paused_ns = 0;
+        if leads {
+            self.paused_ns = 0;
+        }
     }
 
     fn leader_changed(&mut self, change: &RoleChange, now: u64) {
         let m = &self.metrics;
         m.leader.store(change.leader, Relaxed);
+        // Without a leader since the last word of the last one, however late that is noticed. A
+        // leader is its own witness.
+        let last_word = if self.term_led.is_some() { now } else { self.heard };
+        if self.leader != 0 && self.term_led.is_none() {
+            self.leaderless_since.get_or_insert(last_word);
+        }
         self.leader = change.leader;
         if change.leader == 0 {
-            self.leaderless_since.get_or_insert(now);
+            self.leaderless_since.get_or_insert(last_word);
         } else {
+            self.heard = now;
+            if change.role != Role::Leader {
+                self.paused_ns = 0;
+                self.disconnected = false;
+                self.quorum_lost = false;
+            }
             m.leader_learned.store(now + 1, Relaxed);
             if let Some(since) = self.leaderless_since.take() {
                 m.leaderless.record_ns(now.saturating_sub(since));
@@ -101,18 +202,28 @@ impl Leadership {
 
     /// Only what this member has evidence for; `unknown` beats a guess. `before`: the leader that it
     /// knew last, 0 for none since its start.
-    fn cause(&self, before: u64, bad_disk: bool) -> LeaderCause {
-        // Longer than any scheduling hiccup: the shortest election timeout that can be configured
-        // is five heartbeats, and a pause of this length outlasts the default one.
-        const PAUSE_NS: u64 = 1_000_000_000;
-        if bad_disk {
+    fn cause(&mut self, before: u64, evidence: &impl Evidence) -> LeaderCause {
+        let disconnected = std::mem::take(&mut self.disconnected);
+        let quorum_lost = std::mem::take(&mut self.quorum_lost);
+        let led_before = before == self.leader;
+        if evidence.bad_disk() {
             LeaderCause::Disk
         } else if before == 0 {
             LeaderCause::Start
-        } else if self.paused_ns >= PAUSE_NS {
+        } else if evidence.was_told() {
+            LeaderCause::Transfer
+        } else if !evidence.is_member(before) {
+            LeaderCause::Shutdown
+        } else if self.paused_ns >= self.election_ns {
             LeaderCause::ProcessPause
-        } else {
+        } else if quorum_lost {
+            LeaderCause::QuorumLost
+        } else if led_before {
             LeaderCause::Unknown
+        } else if disconnected {
+            LeaderCause::Network
+        } else {
+            LeaderCause::Timeout
         }
     }
 }
@@ -137,48 +248,4 @@ fn say(change: &RoleChange) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OWN: u64 = 7;
-
-    fn causes(metrics: &NodeMetrics) -> Vec<(&'static str, u64)> {
-        let count = |cause: LeaderCause| metrics.leader_changes[cause as usize].load(Relaxed);
-        let all = LeaderCause::ALL.into_iter().map(|cause| (cause.as_str(), count(cause)));
-        all.filter(|(_, count)| *count > 0).collect()
-    }
-
-    fn leads(leadership: &mut Leadership, term: u64, bad_disk: bool) {
-        let change = RoleChange { role: Role::Leader, term, leader: OWN };
-        leadership.changed(&change, term, bad_disk);
-    }
-
-    fn follows(leadership: &mut Leadership, term: u64, leader: u64) {
-        let change = RoleChange { role: Role::Follower, term, leader };
-        leadership.changed(&change, term, false);
-    }
-
-    #[test]
-    fn causes_do_not_lie() {
-        let metrics = Arc::new(NodeMetrics::default());
-        let mut leadership = Leadership::new(metrics.clone());
-        follows(&mut leadership, 2, 3);
-        leads(&mut leadership, 3, true);
-        assert_eq!(causes(&metrics), [("disk", 1)], "its first leadership is no start");
-        follows(&mut leadership, 4, 3);
-        leads(&mut leadership, 5, false);
-        assert_eq!(causes(&metrics), [("disk", 1), ("unknown", 1)]);
-        follows(&mut leadership, 6, 0);
-        leadership.paused(2_000_000_000);
-        leads(&mut leadership, 7, false);
-        assert_eq!(causes(&metrics), [("disk", 1), ("process_pause", 1), ("unknown", 1)]);
-    }
-
-    #[test]
-    fn who_never_knew_a_leader_starts() {
-        let metrics = Arc::new(NodeMetrics::default());
-        let mut leadership = Leadership::new(metrics.clone());
-        leads(&mut leadership, 1, false);
-        assert_eq!(causes(&metrics), [("start", 1)]);
-    }
-}
+mod tests;

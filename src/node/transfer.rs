@@ -28,7 +28,10 @@ impl Handle {
         self.0.node.push(NodeInput::TransferLeader(to));
         match self.wait_for_leader(|leader| leader == to).await {
             true => Ok(()),
-            false => Err(Refused::TransferTimeout),
+            false => {
+                self.say_failed(to, "leadership was not handed over as it was asked for");
+                Err(Refused::TransferTimeout)
+            }
         }
     }
 
@@ -47,7 +50,22 @@ impl Handle {
         let Some((_, to)) = connected.min() else { return };
         self.0.node.push(NodeInput::TransferLeader(to));
         let done = self.wait_for_leader(|leader| leader != own && leader != 0).await;
-        tracing::info!(to = format!("{to:x}"), done, "handed leadership over before the stop");
+        match done {
+            true => {
+                tracing::info!(to = format!("{to:x}"), "handed leadership over before the stop")
+            }
+            false => self.say_failed(
+                to,
+                "leadership was not handed over before the stop: the others have to notice by \
+                 themselves that this leader is gone",
+            ),
+        }
+    }
+
+    fn say_failed(&self, to: u64, what: &str) {
+        let waited_ms = self.timing().election_ms;
+        let leader = self.raft().leader;
+        tracing::warn!(to = format!("{to:x}"), waited_ms, leader = format!("{leader:x}"), "{what}");
     }
 
     async fn wait_for_leader(&self, found: impl Fn(u64) -> bool) -> bool {

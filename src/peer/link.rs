@@ -264,6 +264,7 @@ impl Link {
         let mut ticks = interval(PING_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = clock::now_ns();
+        let mut looked = heard;
         loop {
             tokio::select! {
                 note = notes.message() => match note {
@@ -278,6 +279,8 @@ impl Link {
                 },
                 _ = ticks.tick() => {
                     let now = clock::now_ns();
+                    heard = not_before_pause(heard, looked, now);
+                    looked = now;
                     if Duration::from_nanos(now.saturating_sub(heard)) > SILENCE_MAX {
                         return Err(Broken::Lost(format!(
                             "no answer for {} s", SILENCE_MAX.as_secs()
@@ -302,8 +305,29 @@ impl Link {
     }
 }
 
+/// When the peer was heard last, moved by the time in which this process did not look: that silence
+/// is not the peer's.
+fn not_before_pause(heard: u64, looked: u64, now: u64) -> u64 {
+    let pause = now.saturating_sub(looked).saturating_sub(PING_EVERY.as_nanos() as u64);
+    (heard + pause).min(now)
+}
+
 /// Why a connection ended.
 enum Broken {
     Lost(String),
     Refused(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_of_this_process_is_no_silence_of_the_peer() {
+        const SECOND: u64 = 1_000_000_000;
+        let silence = |heard, looked, now| (now - not_before_pause(heard, looked, now)) / SECOND;
+        assert_eq!(silence(10 * SECOND, 14 * SECOND, 15 * SECOND), 5, "looked all the time");
+        assert_eq!(silence(10 * SECOND, 10 * SECOND, 40 * SECOND), 1, "stood still");
+        assert_eq!(silence(10 * SECOND, 13 * SECOND, 40 * SECOND), 4, "was silent before");
+    }
 }

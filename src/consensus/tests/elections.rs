@@ -1,7 +1,7 @@
 //! What a member knows of an election before it begins.
 
 use super::group::Group;
-use crate::consensus::{Role, WireKind};
+use crate::consensus::{Input, Role, WireKind};
 
 #[test]
 fn a_leader_that_is_not_heard_for_more_than_a_heartbeat_is_silent() {
@@ -53,4 +53,29 @@ fn who_refuses_a_vote_for_want_of_entries_stands_instead() {
         assert_eq!(group.status(2).role, Role::Leader, "seed {seed}");
     }
     assert!(seen > 5, "{seen}");
+}
+
+/// The cause of a leader change is one of two things: the leader said so, or it was missed.
+#[test]
+fn a_member_knows_whether_it_was_told_to_lead() {
+    let mut group = Group::new(3, 0, None);
+    group.elect(1);
+    group.give(1, [Input::TransferLeader { to: 2 }]);
+    group.deliver();
+    assert_eq!(group.status(2).role, Role::Leader);
+    assert!(group.core(2).was_told_to_lead());
+    assert!(!group.core(1).was_told_to_lead() && !group.core(3).was_told_to_lead());
+    // What was told once says nothing about later terms.
+    group.give(2, [Input::TransferLeader { to: 1 }]);
+    group.deliver();
+    assert!(group.core(1).was_told_to_lead());
+    group.lose = |w| {
+        let asks = w.from() == 3 && w.kind() == WireKind::PreVote;
+        w.from() == 1 || w.to() == 1 || asks
+    };
+    for _ in 0..200 {
+        group.tick();
+    }
+    assert_eq!(group.status(2).role, Role::Leader, "the only one that can win");
+    assert!(!group.core(2).was_told_to_lead());
 }

@@ -48,15 +48,15 @@ families! {
         "Age of the oldest proposal that waits for its result, 0 if none does.";
 
     LEADER_CHANGES Counter, Count, "assay_leader_changes_total" ["cause"]
-        "Leaderships that this member won, by cause.";
+        "Leaderships that this member won, by why the leader before did not go on.";
     DISK_STEP_DOWNS Counter, Count, "assay_disk_step_downs_total" ["outcome"]
         "Times that this leader found its disk hung or slow, by what it did: handed_over, failed (the next one did not take over), kept.";
     DISK_RECOVERING Gauge, Flag, "assay_disk_recovering" []
         "Whether this member's disk hung lately, so that it lets others stand for election first.";
     LEADERLESS Gauge, Seconds, "assay_leaderless_seconds" []
-        "Length of the present time without a leader, 0 if there is one.";
+        "Time without a leader, from the last word of the one before; 0 if there is one.";
     LEADERLESS_ENDED Histogram(DISK_EDGES), Seconds, "assay_leaderless_duration_seconds" []
-        "Length of each time without a leader that has ended.";
+        "Time from the last word of a leader until the next one, or the same again, was known here.";
     TENURE Gauge, Seconds, "assay_leader_tenure_seconds" []
         "How long this member has led, 0 if it does not.";
     TENURE_ENDED Histogram(DISK_EDGES), Seconds, "assay_leader_tenure_duration_seconds" []
