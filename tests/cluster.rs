@@ -23,5 +23,7 @@ mod members;
 mod newcomers;
 #[path = "cluster/numbers.rs"]
 mod numbers;
+#[path = "cluster/restored.rs"]
+mod restored;
 #[path = "cluster/snapshots.rs"]
 mod snapshots;
