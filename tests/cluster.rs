@@ -25,6 +25,8 @@ mod members;
 mod newcomers;
 #[path = "cluster/numbers.rs"]
 mod numbers;
+#[path = "cluster/restored.rs"]
+mod restored;
 #[path = "cluster/snapshots.rs"]
 mod snapshots;
 #[path = "cluster/strangers.rs"]

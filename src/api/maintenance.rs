@@ -158,7 +158,9 @@ impl<N: Node> maintenance_server::Maintenance for Maintenance<N> {
 
     async fn snapshot(&self, _: Request<SnapshotRequest>) -> Rpc<Self::SnapshotStream> {
         Err(status::not_yet(
-            "Snapshot is not available in this version: stop the node and copy its data directory",
+            "Snapshot is not available in this version: stop the node and copy its data directory. \
+             Never start such a copy as a member of a cluster that ran on, which would lose \
+             acknowledged writes: only the copies of all members together, or that of a lone node",
         ))
     }
 

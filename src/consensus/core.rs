@@ -9,6 +9,7 @@ use super::config::{
     self, APPLY_LAG_BYTES_MAX, APPLY_LAG_ENTRIES_MAX, BrokenRule, Config,
     JOINT_ELECTION_TIMEOUTS_MAX,
 };
+use super::contradiction::Contradiction;
 use super::disk::Disks;
 use super::fence::Fences;
 use super::held::Held;
@@ -85,6 +86,10 @@ pub struct Core {
     /// Term in which this member stood because its leader told it to; 0: never.
     pub(super) told_in: u64,
     new_log: Option<NewLog>,
+    /// What ended this core.
+    contradiction: Option<Contradiction>,
+    /// Leave at the end of the inputs.
+    remarks: Vec<Wire>,
 }
 
 impl Core {
@@ -144,6 +149,8 @@ impl Core {
             joint_since: None,
             told_in: 0,
             new_log,
+            contradiction: None,
+            remarks: Vec::new(),
             config: config.clone(),
         };
         core.fix_election_timeout();
@@ -152,16 +159,18 @@ impl Core {
 
     /// Takes in everything that happened and says everything that must be done, in order.
     ///
-    /// `inputs` is emptied, `out` is added to.
+    /// `inputs` is emptied, `out` is added to. After [`Effect::Stop`] nothing more is said.
     ///
     /// # Panics
-    /// If an input reports something that never was asked for, or if the log of this member lost
-    /// what it had acknowledged: going on would lose data.
+    /// If an input reports something that never was asked for: going on would lose data.
     pub fn step(&mut self, now: Millis, inputs: &mut Vec<Input>, out: &mut Vec<Effect>) {
         let mut tick = false;
         let mut persisted = 0;
         let (mut applied, mut durable) = (0, 0);
         for input in inputs.drain(..) {
+            if self.contradiction.is_some() {
+                continue;
+            }
             match input {
                 Input::Tick => tick = true,
                 Input::Propose { token, data } => self.requests.propose(token, data),
@@ -197,7 +206,14 @@ impl Core {
                 }
             }
             self.fix_election_timeout();
+            if let Some(contradiction) = self.contradiction {
+                out.push(Effect::Stop(contradiction));
+            }
         }
+        if self.contradiction.is_some() {
+            return;
+        }
+        send(std::mem::take(&mut self.remarks), out);
         if persisted > 0 {
             self.persisted(persisted, out);
         }
@@ -288,6 +304,11 @@ impl Core {
         self.heard.insert(wire.from(), self.ticks);
         match wire.kind() {
             WireKind::Snapshot => {
+                // Before all its rows are fetched for nothing.
+                self.contradiction = self.contradiction(&wire);
+                if self.contradiction.is_some() {
+                    return;
+                }
                 if let Some(wire) = self.incoming.message(wire) {
                     self.hand_to_library(wire);
                 }
@@ -337,6 +358,14 @@ impl Core {
 
     fn hand_to_library(&mut self, wire: Wire) {
         if self.deaf() {
+            return;
+        }
+        self.contradiction = self.contradiction(&wire);
+        if self.contradiction.is_some() {
+            return;
+        }
+        if self.acknowledges_too_much(&wire) {
+            self.remarks.extend(self.show_end_of_log(&wire));
             return;
         }
         // An error means that the message is stale or its sender unknown; raft tolerates loss.

@@ -23,6 +23,7 @@
 //! 7. The index of `ReadAt` is safe to read at as soon as the applied index has reached it. Reads
 //!    are asked again by themselves; the shell refuses those whose time is up.
 //! 8. Whether a proposal that was not refused took effect is known only when its entry is applied.
+//! 9. On `Stop` the process ends at once; the core takes part in nothing any more.
 //!
 //! # Invariants
 //!
@@ -34,6 +35,7 @@
 mod change;
 mod conf;
 mod config;
+mod contradiction;
 mod core;
 mod disk;
 mod fence;
@@ -53,6 +55,7 @@ mod tests;
 pub use change::{BootstrapMember, ChangeOp, MemberChange, bootstrap};
 pub use conf::ConfState;
 pub use config::{BrokenRule, Config, READ_RETRY_MS};
+pub use contradiction::Contradiction;
 pub use core::Core;
 pub use disk::{DiskEvent, DiskFacts, OwnDisk};
 pub use status::{Flow, Peer, Status};

@@ -1,6 +1,7 @@
 //! Tests of the core with hand-made shells. Random faults are in `tests/sim/cores`.
 
 mod codec;
+mod contradiction;
 mod disk;
 mod elections;
 mod fence;

@@ -4,6 +4,7 @@
 
 use super::change::MemberChange;
 use super::conf::ConfState;
+use super::contradiction::Contradiction;
 use super::disk::{DiskEvent, DiskFacts, OwnDisk};
 use super::wire::Wire;
 use bytes::Bytes;
@@ -264,6 +265,9 @@ pub enum Effect {
         /// Its term.
         term: u64,
     },
+    /// This member must end at once and be started again by nobody who has not read why. The core
+    /// takes part in nothing any more.
+    Stop(Contradiction),
 }
 
 /// Why a request was not accepted. Nothing was proposed.

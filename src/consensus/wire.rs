@@ -2,7 +2,7 @@
 //!
 //! The fields are numbered as in the raft library's own message, but they are read by `prost`; the
 //! old codec inside the library never sees a byte from the network. What the library would abort on
-//! is refused here.
+//! in any state is refused here, what it would abort on in the state of this member in `contradiction.rs`.
 
 use super::conf::ConfState;
 use super::types::{NodeId, SnapshotMeta};

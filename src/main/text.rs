@@ -52,7 +52,7 @@ pub(crate) fn help() -> String {
     text.push_str(
         "\nExit codes: 0 stopped in order, 1 configuration, 2 usage, 20 disk gate FAIL, 21 disk \
          gate\nINCONCLUSIVE (strict), 22 disk gate REFUSED, 74 I/O error, 75 directory locked, 78 \
-         foreign,\nnewer or incomplete data directory, or a command of a newer version.\n",
+         foreign,\nnewer or incomplete data directory, a command of a newer version, or members that contradict\neach other.\n",
     );
     text
 }

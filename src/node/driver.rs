@@ -438,6 +438,7 @@ impl Loop {
             // Positions are not needed here: callers are found again by their request id.
             Effect::Proposed { .. } => {}
             Effect::Send(wires) => self.send(wires),
+            Effect::Stop(why) => super::fatal::stop_for_contradiction(&why),
             Effect::BuildSnapshot { to } => {
                 self.driver.snapshots.push(SnapshotOut::Build { to });
             }

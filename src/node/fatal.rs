@@ -7,8 +7,9 @@ use std::time::Duration;
 /// Exit code after a failed write or sync, or any other fault of the disk (`operations.md` 2).
 pub const EXIT_IO: i32 = 74;
 
-/// Exit code when only a newer version of the program can go on (`operations.md` 2).
-pub const EXIT_NEWER: i32 = 78;
+/// Exit code when this program must not go on with this data (`operations.md` 2): only a newer
+/// version can, or the data contradicts the other members'.
+pub const EXIT_DATA: i32 = 78;
 
 /// Time given to the log and to the standard streams before the process ends.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
@@ -26,15 +27,26 @@ pub fn stop(what: &str, reason: &dyn Display) -> ! {
     })
 }
 
-/// As [`stop`], with [`EXIT_NEWER`]: the log or the state holds what this version does not know.
+/// As [`stop`], with [`EXIT_DATA`]: the log or the state holds what this version does not know.
 /// Nothing of it was applied, so a newer version goes on where this one stops.
 pub fn stop_for_newer(what: &str, reason: &dyn Display) -> ! {
-    end(EXIT_NEWER, || {
+    end(EXIT_DATA, || {
         tracing::error!(
             reason = %reason,
-            exit_code = EXIT_NEWER,
+            exit_code = EXIT_DATA,
             "{what}: the node stops before it applies what it does not know; start a newer version of \
              the program on the same data directory"
+        );
+    })
+}
+
+/// As [`stop`], with [`EXIT_DATA`]: this member and another one cannot both be right.
+pub fn stop_for_contradiction(why: &dyn Display) -> ! {
+    end(EXIT_DATA, || {
+        tracing::error!(
+            reason = %why,
+            exit_code = EXIT_DATA,
+            "consensus: the node stops, because members contradict each other"
         );
     })
 }

@@ -81,6 +81,7 @@ async fn what_is_missing_says_so() {
     assert!(defragment.message().starts_with("assay: Defragment is not available"));
     let snapshot = client.snapshot(SnapshotRequest {}).await.unwrap_err();
     assert_eq!(snapshot.code(), Code::Unimplemented);
+    assert!(snapshot.message().contains("Never start such a copy as a member of a cluster"));
     let unknown = DowngradeRequest { action: 9, ..Default::default() };
     let unknown = client.downgrade(unknown).await.unwrap_err();
     assert_eq!(said(&unknown), (Code::Unknown, "etcdserver: unknown method"));

@@ -392,6 +392,7 @@ impl World<'_> {
             Effect::Refuse { token, .. } => drop(self.nodes[i].reads.remove(&token)),
             Effect::Role(role) => self.report.leaders += u64::from(role.role == Role::Leader),
             Effect::Disk(_) => {}
+            Effect::Stop(why) => panic!("member {i} stops: {why}"),
             Effect::Truncated { index, term } => {
                 self.nodes[i].truncate(index, term);
                 self.report.truncations += 1;
@@ -433,7 +434,7 @@ impl World<'_> {
             Effect::Proposed { first_index, tokens, .. } => first_index ^ tokens.len() as u64,
             Effect::Refuse { token, .. } => token.0,
             Effect::Role(role) => role.term ^ role.leader << 32,
-            Effect::Disk(_) => 0,
+            Effect::Disk(_) | Effect::Stop(_) => 0,
             Effect::Truncated { index, .. } => *index,
         };
         (self.now, i, std::mem::discriminant(effect), what).hash(&mut self.trace);

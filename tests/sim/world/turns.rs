@@ -197,6 +197,10 @@ impl World {
                 }
             }
             Effect::Disk(event) => self.decided(at, node, event)?,
+            // Never without a mistake: nothing else makes a member forget what it synced.
+            Effect::Stop(why) => {
+                return Self::violation(format!("member {} stops: {why}", node.id));
+            }
             Effect::Truncated { index, .. } => {
                 self.report.truncations += 1;
                 self.trace(at, "truncate", index);
