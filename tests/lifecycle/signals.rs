@@ -81,7 +81,7 @@ fn ends_the_gate(signal: Signal, ignored: bool) -> bool {
     command.arg("--data-dir").arg(home.path().join("data"));
     on_free_ports(&mut command);
     let ended = signalled(command, signal, ignored);
-    assert!(ended.stderr.contains("disk gate: a disk without"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("disk gate: there is no verdict"), "{}", ended.stderr);
     if ended.stderr.contains(UNMEASURED) {
         return false;
     }
