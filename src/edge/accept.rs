@@ -103,6 +103,7 @@ impl<G: Rpc> Acceptor<G> {
         let Some(place) = self.counters.admit(self.port, cap) else { return };
         let share = self.shares.choose(self.port);
         let turn = share.runtime();
+        let place = (place, share);
         let lane = &self.lanes[turn];
         let (routes, shared, port) = (lane.routes.clone(), self.shared.clone(), self.port);
         let speaks = self.transport.clone();
@@ -114,32 +115,24 @@ impl<G: Rpc> Acceptor<G> {
                 // Answers are small and awaited; a failure here only costs latency.
                 let _ = stream.set_nodelay(true);
                 if turn == 0 {
-                    lane.runtime.spawn(async move {
-                        conn::serve(stream, info, speaks, routes, shared, place).await;
-                        drop(share);
-                    });
+                    lane.runtime.spawn(conn::serve(stream, info, speaks, routes, shared, place));
                 } else if let Ok(stream) = stream.into_std() {
                     lane.runtime.spawn(async move {
                         if let Ok(stream) = TcpStream::from_std(stream) {
                             conn::serve(stream, info, speaks, routes, shared, place).await;
                         }
-                        drop(share);
                     });
                 }
             }
             Accepted::Unix(stream) => {
                 let info = ConnInfo::new(Remote::Unix, port);
                 if turn == 0 {
-                    lane.runtime.spawn(async move {
-                        conn::serve(stream, info, speaks, routes, shared, place).await;
-                        drop(share);
-                    });
+                    lane.runtime.spawn(conn::serve(stream, info, speaks, routes, shared, place));
                 } else if let Ok(stream) = stream.into_std() {
                     lane.runtime.spawn(async move {
                         if let Ok(stream) = UnixStream::from_std(stream) {
                             conn::serve(stream, info, speaks, routes, shared, place).await;
                         }
-                        drop(share);
                     });
                 }
             }

@@ -7,6 +7,7 @@ use super::limits::{
 };
 use super::listen::Port;
 use super::route::{Dispatch, Routes, Rpc};
+use super::share::Share;
 use super::tls::{self, Failure, Logs, Prefixed, Tls};
 use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -35,7 +36,8 @@ pub enum Remote {
 }
 
 impl Remote {
-    /// The address without its port, which differs from connection to connection.
+    /// The address without its port, which differs from connection to connection; none of a Unix
+    /// socket.
     pub fn ip(self) -> Option<IpAddr> {
         match self {
             Self::Tcp(address) => Some(address.ip().to_canonical()),
@@ -90,17 +92,13 @@ pub fn is_trusted(extensions: &http::Extensions) -> bool {
 /// machine makes its clients look so too.
 pub fn from_this_machine(extensions: &http::Extensions) -> bool {
     let info = extensions.get::<Arc<ConnInfo>>();
-    info.is_some_and(|info| match info.remote {
-        Remote::Tcp(address) => address.ip().to_canonical().is_loopback(),
-        Remote::Unix => true,
-    })
+    info.is_some_and(|info| info.remote.ip().is_none_or(|ip| ip.is_loopback()))
 }
 
 /// Where a request came from, for people.
 pub fn origin(extensions: &http::Extensions) -> String {
-    match extensions.get::<Arc<ConnInfo>>().map(|info| info.remote) {
-        Some(Remote::Tcp(address)) => address.ip().to_canonical().to_string(),
-        Some(Remote::Unix) => "a Unix socket".to_owned(),
+    match extensions.get::<Arc<ConnInfo>>() {
+        Some(info) => info.remote.ip().map_or("a Unix socket".to_owned(), |ip| ip.to_string()),
         None => "an unknown place".to_owned(),
     }
 }
@@ -182,7 +180,7 @@ pub(super) async fn serve<S, G>(
     transport: Transport,
     routes: Routes<G>,
     shared: Shared,
-    place: Place,
+    place: (Place, Share),
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     G: Rpc,

@@ -175,13 +175,11 @@ impl Leadership {
         // Without a leader since the last word of the last one, however late that is noticed. A
         // leader is its own witness.
         let last_word = if self.term_led.is_some() { now } else { self.heard };
-        if self.leader != 0 && self.term_led.is_none() {
+        if change.leader == 0 || self.term_led.is_none() {
             self.leaderless_since.get_or_insert(last_word);
         }
         self.leader = change.leader;
-        if change.leader == 0 {
-            self.leaderless_since.get_or_insert(last_word);
-        } else {
+        if change.leader != 0 {
             self.heard = now;
             if change.role != Role::Leader {
                 self.paused_ns = 0;

@@ -167,22 +167,30 @@ fn listen() -> (edge::Edge, edge::Bound, String) {
 fn serve(cluster_id: u64) -> Served {
     let (edge, bound, url) = listen();
     let told = Arc::new(Told::default());
-    let peers = Peers::new(
-        Identity { cluster_id, member_id: 2, feature_level: 2 },
-        vec![url.clone()],
-        None,
-        Arc::new(PeerStats::default()),
-        Dialer::default(),
-        healthy(),
-    );
+    let identity = Identity { cluster_id, member_id: 2, feature_level: 2 };
+    serve_peers((&edge, bound), identity, &url, None, told.clone());
+    Served { edge, told, url }
+}
+
+/// Serves this member on a peer port; its links run on the runtime, if it has any.
+fn serve_peers(
+    (edge, bound): (&edge::Edge, edge::Bound),
+    own: Identity,
+    url: &str,
+    runtime: Option<tokio::runtime::Handle>,
+    local: Arc<dyn Local>,
+) -> Peers {
+    let urls = vec![url.to_owned()];
+    let stats = Arc::new(PeerStats::default());
+    let peers = Peers::new(own, urls, runtime, stats, Dialer::default(), healthy());
     let service = Service::default();
     edge.serve(vec![bound], |_, _| edge::Routes {
         rpc: Some(service.server()),
         http: axum::Router::new(),
         elsewhere: edge::Elsewhere::default(),
     });
-    service.begin(&peers, told.clone());
-    Served { edge, told, url }
+    service.begin(&peers, local);
+    peers
 }
 
 /// Member 1 of cluster 9 with a link to member 2.
@@ -312,21 +320,9 @@ async fn who_connects_is_dialled_at_once() {
     });
     let (edge, bound, own_url) = listen();
     let local: Arc<dyn Local> = Arc::new(Told::default());
-    let peers = Peers::new(
-        Identity { cluster_id: 9, member_id: 2, feature_level: 2 },
-        vec![own_url.clone()],
-        edge.runtimes().first().cloned(),
-        Arc::new(PeerStats::default()),
-        Dialer::default(),
-        healthy(),
-    );
-    let service = Service::default();
-    edge.serve(vec![bound], |_, _| edge::Routes {
-        rpc: Some(service.server()),
-        http: axum::Router::new(),
-        elsewhere: edge::Elsewhere::default(),
-    });
-    service.begin(&peers, local.clone());
+    let identity = Identity { cluster_id: 9, member_id: 2, feature_level: 2 };
+    let runtime = edge.runtimes().first().cloned();
+    let peers = serve_peers((&edge, bound), identity, &own_url, runtime, local.clone());
     peers.set(&[Address { id: 1, urls: vec![url] }], |_| false, &local);
     let next = async |dials: &mut watch::Receiver<u32>, before: u32| {
         tokio::time::timeout(LIMIT, dials.wait_for(|n| *n > before))

@@ -43,6 +43,18 @@ async fn write(cluster: &Cluster, at: usize, what: &str) {
     }
 }
 
+/// Starts the member, which ends in order with these words.
+fn stops_and_says(cluster: &mut Cluster, at: usize, words: [&str; 2]) {
+    cluster.nodes[at].respawn();
+    let status = cluster.nodes[at].wait_exit(SOON);
+    let log = cluster.nodes[at].log();
+    assert_eq!(status.code(), Some(78), "{log}");
+    for words in words {
+        assert!(log.contains(words), "{log}");
+    }
+    assert!(!log.contains("panic"), "{log}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_restored_from_an_older_copy_stops_and_says_what_to_do() {
     let mut cluster = Cluster::start(3);
@@ -56,13 +68,11 @@ async fn a_member_restored_from_an_older_copy_stops_and_says_what_to_do() {
     crate::basics::get(&mut clients, "k0", false).await.expect("get");
     cluster.nodes[away].kill();
     restore(&cluster, away, &aside);
-    cluster.nodes[away].respawn();
-    let status = cluster.nodes[away].wait_exit(SOON);
-    let log = cluster.nodes[away].log();
-    assert_eq!(status.code(), Some(78), "{log}");
-    assert!(log.contains("this member lost entries that it had acknowledged"), "{log}");
-    assert!(log.contains("empty data directory"), "{log}");
-    assert!(!log.contains("panic"), "{log}");
+    stops_and_says(
+        &mut cluster,
+        away,
+        ["this member lost entries that it had acknowledged", "empty data directory"],
+    );
     write(&cluster, leader, "after").await;
 }
 
@@ -87,12 +97,13 @@ async fn a_member_whose_committed_entries_the_others_lost_stops_and_is_not_to_be
         cluster.nodes[at].wait_ready();
     }
     write(&cluster, others[0], "other").await;
-    cluster.nodes[leader].respawn();
-    let status = cluster.nodes[leader].wait_exit(SOON);
-    let log = cluster.nodes[leader].log();
-    assert_eq!(status.code(), Some(78), "{log}");
-    assert!(log.contains("the other members lost what this member knows to be committed"), "{log}");
-    assert!(log.contains("Do not remove this member"), "{log}");
-    assert!(!log.contains("panic"), "{log}");
+    stops_and_says(
+        &mut cluster,
+        leader,
+        [
+            "the other members lost what this member knows to be committed",
+            "Do not remove this member",
+        ],
+    );
     write(&cluster, others[1], "after").await;
 }
